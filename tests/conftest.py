@@ -1,4 +1,4 @@
-"""What every test may use: the two devices, a seeded generator, and the markers `cuda` and `torch`.
+"""Resources that every test may use: the two devices, a seeded generator, and the markers `cuda` and `torch`.
 
 "cuda" is the GPU where there is one, else the emulated driver; ALPHA_CUDA_DRIVER, if set, decides.
 """
@@ -49,8 +49,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def garbage_of_earlier_modules() -> None:
-    """It is collected once. What is still alive, thousands of tests among it, is no garbage, and is not looked through
-    again: the arena collects garbage whenever memory is short."""
+    """Collect the garbage of earlier modules, once.
+
+    What is still alive, thousands of tests among it, is no garbage, and is not looked through again: the arena collects
+    garbage whenever memory is short.
+    """
     gc.collect()
     gc.freeze()
 

@@ -13,7 +13,7 @@ def _conv3x3(in_channels: int, channels: int, stride: int) -> nn.Conv2d:
 
 
 class BasicBlock(nn.Module):
-    """conv 3x3 (stride s), BN, act, conv 3x3, BN, plus the shortcut, act.
+    """Convolution 3x3 (stride s), BN, act, convolution 3x3, BN, plus the shortcut, act.
 
     Where shape changes the shortcut is a 3x3 convolution of the same stride with BN.
     """

@@ -160,7 +160,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         return F.cat(list(self._parts(x, F.log_softmax(head, 1))), 1)
 
     def _parts(self, x: Tensor, head: Tensor) -> Iterator[Tensor]:
-        """log of the probabilities of the first classes, and of those of each cluster."""
+        """Logarithms of the probabilities of the first classes, and of those of each cluster."""
         yield head[:, : self.shortlist_size]
         for i, layers in enumerate(self.tail):
             at = self.shortlist_size + i

@@ -274,7 +274,7 @@ def _means(model: Module, norms: list[Any]) -> Iterator[Callable[[int], None]]:
 
 
 class SWALR(LRScheduler):
-    """lr goes from its value to `swa_lr` and stays there, with PyTorch's arguments in PyTorch's order.
+    """Change of lr from its value to `swa_lr`, where it stays, with PyTorch's arguments in PyTorch's order.
 
     Args:
         optimizer: its groups' "lr" is set.

@@ -22,7 +22,7 @@ SMALL = 1 << 15  # bytes; smaller arrays are left to numpy's own allocator
 
 
 class CpuDevice(Device):
-    """numpy; memory statistics count the arrays of at least 32 KiB that operators made or `upload` copied."""
+    """Device of numpy; memory statistics count the arrays from 32 KiB on that operators made or `upload` copied."""
 
     name = "cpu"
 

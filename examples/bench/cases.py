@@ -151,7 +151,7 @@ def distinct(cases: Iterable[Case]) -> list[Case]:
 
 
 def parse_cases(text: str) -> list[Case]:
-    """paper, networks, all (both), zoo, drawn, depthwise, grouped, or "H,IC,OC,N,K,S"; for a command line."""
+    """Cases by name: paper, networks, all (both), zoo, drawn, depthwise, grouped, or "H,IC,OC,N,K,S" of a shape."""
     lists = {
         PAPER: (paper_cases,),
         "networks": (network_cases,),

@@ -70,7 +70,7 @@ CASES = (
 
 
 def drawn(seed: int = 0) -> list[np.ndarray]:
-    """x, y (ROWS, COLUMNS) and w, b (COLUMNS,), normal numbers."""
+    """Arrays x, y (ROWS, COLUMNS) and w, b (COLUMNS,) of normal numbers."""
     rng = np.random.default_rng(seed)
     return [rng.standard_normal(shape, np.float32) for shape in ((ROWS, COLUMNS),) * 2 + ((COLUMNS,),) * 2]
 

@@ -81,7 +81,7 @@ def test_only_what_requires_a_gradient_gets_one(device: str) -> None:
 
 @pytest.mark.parametrize("hooked", [False, True])
 def test_a_leaf_that_is_frozen_after_the_forward_pass_gets_no_gradient(device: str, hooked: bool) -> None:
-    """As in PyTorch: what it requires when backward arrives counts; a hook sees the gradient all the same."""
+    """PyTorch's rule: `requires_grad` counts as it is when backward arrives; a hook sees the gradient all the same."""
     p, q, r = (alpha.tensor([1.0, 2.0], device=device, requires_grad=True) for _ in range(3))
     seen: list[alpha.Tensor] = []
     if hooked:
@@ -228,7 +228,7 @@ def test_sums_of_shared_terms(device: str) -> None:
 
 
 def test_a_graph_walked_twice_through_a_loss(device: str) -> None:
-    """With retain_graph the second walk finds everything that the first one read unchanged."""
+    """The second walk with retain_graph finds everything that the first one read unchanged."""
     rng = np.random.default_rng(0)
     x = alpha.tensor(rng.standard_normal((4, 6)).astype(np.float32), requires_grad=True, device=device)
     w = alpha.tensor(rng.standard_normal((3, 6)).astype(np.float32), requires_grad=True, device=device)

@@ -173,7 +173,7 @@ def test_any_arguments_and_results(device: str) -> None:
 
 
 def test_a_list_that_changes_between_both_runs(device: str) -> None:
-    """Within the function and after it; tensors of a list are those of the call."""
+    """The list changes within the function and after it; tensors of a list are those of the call."""
     x = leaf(device, 1.0, 2.0)
     maps = [x, x * 2.0]
 
@@ -234,7 +234,7 @@ def test_a_checkpoint_of_nothing_but_another(device: str, depth: int) -> None:
 
 
 def test_a_part_of_a_tensor_that_is_used_elsewhere_too(device: str) -> None:
-    """Its gradient is added to that of the whole, which needs the function to run again before."""
+    """The gradient of the part is added to that of the whole, which needs the function to run again before."""
     x = leaf(device, 1.0, 2.0, 3.0)
     whole = x * 2.0
     part = alpha.checkpoint(lambda y: y[1:], whole)
@@ -326,7 +326,7 @@ class Same(Function):
 
 
 def test_what_an_operator_saves_is_not_written(device: str) -> None:
-    """Also of a tensor that is no argument, and of the result."""
+    """Values that are saved may be of a tensor that is no argument, and of the result."""
     x, w = leaf(device, 1.0, 2.0), leaf(device, 3.0, 4.0)
     y = alpha.checkpoint(lambda x: x * w, x)
     with alpha.no_grad():

@@ -285,7 +285,7 @@ def test_other_writes(device: str, write: str) -> None:
 
 
 def test_captured_steps(device: str) -> None:
-    """Whether a call runs or is replayed: what it writes of the program's is counted."""
+    """Writes of a captured step to the program's tensors are counted, in a call that runs and in a replay."""
     net, x, call = of_net("fused", device)
     optimizer = optim.Adam(net.parameters(), lr=0.1)
     backward(call())  # gradients to which the step adds

@@ -122,7 +122,7 @@ def test_a_view_is_written_in_place_and_its_base_is_refused(device: str) -> None
 
 
 def test_layers_in_place_after_layers_that_give_views(device: str) -> None:
-    """As nn.ReLU(inplace=True) after a Linear of three axes, or after a Flatten: gradients as of a copy."""
+    """Gradients are as of a copy, if nn.ReLU(inplace=True) follows a Linear of three axes, or a Flatten."""
     alpha.manual_seed(0)
     x3, image = alpha.randn(2, 5, 6, device=device), alpha.randn(2, 4, 4, 6, device=device)
     for layer, x in (
@@ -145,7 +145,7 @@ def test_layers_in_place_after_layers_that_give_views(device: str) -> None:
 
 
 def test_a_view_taken_before_a_recorded_write_is_refused(device: str) -> None:
-    """Its node leads past the write, so its gradient would be wrong."""
+    """The node of the view leads past the write, so the gradient of the view would be wrong."""
     x = leaf(device, 1.0, 2.0)
     y = x * 2.0
     before = y.reshape(2, 1)
@@ -158,7 +158,7 @@ def test_a_view_taken_before_a_recorded_write_is_refused(device: str) -> None:
 
 @pytest.mark.parametrize("write", ["base", "view"])
 def test_a_recorded_write_that_another_tensor_does_not_know_of(device: str, write: str) -> None:
-    """Neither tensor was in the graph: after the write the other one would lose the gradient without a word."""
+    """The other tensor, which was not in the graph either, would lose the gradient after the write without a word."""
     x = leaf(device, 1.0, 2.0)
     base = alpha.tensor([0.0, 0.0], device=device)
     view = base.reshape(2, 1)

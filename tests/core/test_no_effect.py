@@ -1,4 +1,4 @@
-"""What PyTorch's programs ask for and Alpha does anyway: it is taken and changes nothing, or it is refused."""
+"""Names that PyTorch's programs ask for and Alpha does not need: they change nothing, or they are refused."""
 
 from __future__ import annotations
 

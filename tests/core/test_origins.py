@@ -1,4 +1,4 @@
-"""In which layout the filters in a dict of tensors are: by where they come from, whatever was done to them."""
+"""Layout of the filters in a dict of tensors: it follows from where they come from, whatever was done to them."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_values_of_unknown_origin_are_refused_however_they_were_changed(source: 
 
 
 def test_tensors_of_a_module_are_not_read_as_pytorchs() -> None:
-    """As `{**model.state_dict(), **pretrained}` with layout="NCHW" would."""
+    """A dict `{**model.state_dict(), **pretrained}` with layout="NCHW" would read them so."""
     with pytest.raises(
         CheckpointError, match=r"layout +weight: is a tensor that Alpha has made, so its filters are NHWC"
     ):
@@ -161,7 +161,7 @@ def test_filters_of_pytorch_cannot_become_a_layers_weight(tmp_path: Path) -> Non
 
 
 def test_activations_have_no_origin() -> None:
-    """So that a network whose images happen to have the shape of filters is not slower."""
+    """No origin is kept, so that a network whose images happen to have the shape of filters is not slower."""
     x = alpha.tensor(VALUES)
     y = layer()(x)
     assert y._base_version == 0

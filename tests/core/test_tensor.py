@@ -275,7 +275,7 @@ def test_sizes_are_integers(size: object) -> None:
 
 
 def test_arguments_of_tensor_are_keywords() -> None:
-    """Their order is PyTorch's in no version: a flag in the place of a dtype would go unnoticed."""
+    """No version of PyTorch has Alpha's order of arguments: a flag in the place of a dtype would go unnoticed."""
     for arguments in ((True,), ("float32",), ("float32", "cpu")):
         with pytest.raises(TypeError, match="positional argument"):
             alpha.tensor([1.0], *arguments)

@@ -1,4 +1,4 @@
-"""What a tensor says of itself under PyTorch's names, dtypes as objects, and tensors made like another one."""
+"""Facts of a tensor under PyTorch's names, dtypes as objects, and tensors made like another one."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ WRITTEN = {  # what is done with y = 2 x; PyTorch's gradients of y and of x, for
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_a_kept_gradient_is_that_of_the_last_value(device: str, name: str) -> None:
-    """Whether it is kept before a write in place or after it."""
+    """The gradient may be kept before a write in place or after it."""
     change, of_y, of_x = WRITTEN[name]
     x = alpha.tensor([1.0, 2.0, 3.0], device=device, requires_grad=True)
     y = x * 2.0

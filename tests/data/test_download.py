@@ -23,7 +23,7 @@ CONTENT = np.random.default_rng(0).bytes(300_000)
 
 @dataclass
 class Server:
-    """What the server does, and the Range headers it was sent."""
+    """Behaviour of the server, and the Range headers that were sent to it."""
 
     content: bytes = CONTENT
     ranges: bool = True

@@ -106,7 +106,7 @@ def test_a_decompression_bomb_is_refused_with_its_size(tmp_path: Path) -> None:
 
 
 def test_every_image_is_opened_with_a_list_of_formats() -> None:
-    """In Alpha, its examples, tests and scripts, so that none of them runs Ghostscript."""
+    """No code of Alpha, its examples, tests and scripts runs Ghostscript."""
     wrong, found = [], 0
     for folder in ("alpha", "examples", "tests", "datasets"):
         for path in sorted(ROOT.joinpath(folder).glob("**/*.py")):

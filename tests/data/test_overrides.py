@@ -1,4 +1,4 @@
-"""Which of `batch` and `__getitem__` a loader calls: the one that a subclass has overridden."""
+"""Choice of a loader between `batch` and `__getitem__`: it calls the one that a subclass has overridden."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Part(Subset):
 
 
 class PartByBatch(Subset):
-    """Of a data set that has no batch."""
+    """Subset with `batch` of a data set that has none."""
 
     def batch(self, indices: Any) -> Any:
         return 100 + self.indices[indices], indices % 2

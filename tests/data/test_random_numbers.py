@@ -160,7 +160,7 @@ SHUFFLED: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", SHUFFLED)
 def test_without_a_seed_each_epoch_is_another_one_which_manual_seed_fixes(kind: str) -> None:
-    """Of a loader that is kept and of one that is made anew for each epoch; with a seed it is the same anew."""
+    """A loader may be kept, or made anew for each epoch; one with a seed gives the same when it is made anew."""
 
     def epochs(seed: int) -> tuple[list[list[bytes]], list[list[bytes]]]:
         alpha.manual_seed(seed)

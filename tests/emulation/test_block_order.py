@@ -224,7 +224,7 @@ def kernels_of(case: Case) -> frozenset[str]:
 
 
 def representatives() -> Iterator[Case]:
-    """Of the rows that launch the same kernels one: in float32 if there is one, of the smallest tile."""
+    """One row of those that launch the same kernels: in float32 if there is one, of the smallest tile."""
 
     def size(case: Case) -> tuple[bool, int]:
         tile = case.row.tile
@@ -249,7 +249,7 @@ def test_convolutions_in_every_order(case: Case) -> None:
 
 
 def test_every_kernel_has_several_blocks_here() -> None:
-    """So that their order can show."""
+    """Several blocks are needed, so that their order can show."""
     launched: list[Launch] = []
     for arch in ARCHS:
         on = recording(arch)

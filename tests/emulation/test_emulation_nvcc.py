@@ -1,4 +1,4 @@
-"""These kernels, hence every PTX wrapper, compile with nvcc: no warning, no spill, no stack."""
+"""Compilation of these kernels, hence of every PTX wrapper, with nvcc: no warning, no spill, no stack."""
 
 from __future__ import annotations
 

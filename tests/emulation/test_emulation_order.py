@@ -13,7 +13,7 @@ ASCENDING = list(range(THREADS))
 
 
 def orders(emulator: Emulator, count: int = 10) -> tuple[list[int], list[list[int]]]:
-    """When each block began, and when each thread of each block did."""
+    """Order in which each block began, and in which each thread of each block did."""
     blocks, threads = np.zeros(count, np.uint32), np.zeros((count, THREADS), np.uint32)
     emulator("order.cu", "order", count, THREADS, blocks, threads, np.zeros(1 + count, np.uint32))
     assert sorted(blocks) == list(range(count))
@@ -30,7 +30,7 @@ def test_both_ascend_by_default(emulator_for: Callable[..., Emulator]) -> None:
 @pytest.mark.parametrize(("name", "expected"), [("ascending", range(10)), ("descending", range(9, -1, -1))])
 @pytest.mark.parametrize("seed", [0, 5])
 def test_blocks_in_a_named_order(emulator_for: Callable[..., Emulator], name: str, expected: range, seed: int) -> None:
-    """Whatever the order of threads, which is still that of the seed."""
+    """The order of blocks does not change the order of threads, which is still that of the seed."""
     blocks, threads = orders(emulator_for(ALPHA_EMULATED_BLOCKS=name, ALPHA_EMULATED_SEED=seed))
     assert blocks == list(expected)
     _, of_the_seed = orders(emulator_for(ALPHA_EMULATED_BLOCKS="ascending", ALPHA_EMULATED_SEED=seed))

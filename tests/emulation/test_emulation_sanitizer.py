@@ -111,7 +111,7 @@ for row in rows[int(sys.argv[1]) :: int(sys.argv[2])]:
 
 @pytest.mark.sanitize
 def test_convolutions_are_clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With bias, activation and statistics, for each way to take operands the smallest tile and larger ones."""
+    """Convolutions have bias, activation and statistics; each way to take operands has small and larger tiles."""
     monkeypatch.setenv("ALPHA_ARCH", "sm_90a")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(str(TESTS / name) for name in ("support", "gate")))
     count = os.cpu_count() or 1

@@ -24,7 +24,7 @@ def device() -> Iterator[CudaDevice]:
 
 
 def in_thread(call: Callable[[], Any]) -> list[Exception]:
-    """What a call raises in a thread of the name 'loader'."""
+    """Errors that a call raises in a thread of the name 'loader'."""
     raised: list[Exception] = []
 
     def work() -> None:
@@ -84,7 +84,7 @@ def test_a_device_is_made_in_the_main_thread() -> None:
 
 
 def test_many_threads_that_compute_are_refused_at_once(device: CudaDevice) -> None:
-    """While the main thread goes on; nothing is written anywhere."""
+    """Threads are refused while the main thread goes on; nothing is written anywhere."""
     x = alpha.tensor(np.arange(2000, dtype=np.float32), device=device)
     expected = (x + x).numpy()
     raised: list[Exception] = []
@@ -111,7 +111,7 @@ def test_many_threads_that_compute_are_refused_at_once(device: CudaDevice) -> No
 
 
 def test_arrays_may_die_on_any_thread(device: CudaDevice) -> None:
-    """Their memory goes back when the main thread next asks for some."""
+    """The memory of the arrays goes back when the main thread next asks for some."""
     kept = device.upload(np.arange(10, dtype=np.float32))
     before = device.memory_stats().live
     held = [device.empty((n,), np.float32) for n in range(1, 200)]

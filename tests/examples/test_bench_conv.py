@@ -25,7 +25,7 @@ Rooms = Callable[[str], ModuleType]
 
 
 def run(*arguments: str, without: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """What a user sees, who has not installed the packages that `without` hides."""
+    """Output that a user sees who has not installed the packages that `without` hides."""
     paths = [] if without is None else [without]
     return child.run(
         [sys.executable, "-W", "error", "bench_conv.py", *arguments], cwd=EXAMPLES, env=child.environment(*paths)
@@ -300,7 +300,7 @@ def test_pytorch_computes_the_same(room: Rooms, name: str, precision: str) -> No
 
 
 def test_a_result_is_taken_from_either_device(room: Rooms, device: str) -> None:
-    """Also every kernel configuration of the precision, and the events' clock."""
+    """Every kernel configuration of the precision gives a result, too, and so does the events' clock."""
     operators, sides = room("operators"), room("alpha_side")
     s = room("cases").square(3, 20, 36, 19, 3, 1)
     host = room("numpy_side").NumpySide()
@@ -382,7 +382,7 @@ def test_the_precision_in_force_is_measured(room: Rooms, monkeypatch: pytest.Mon
 
 
 class CountingClock:
-    """Its time is the number of calls so far."""
+    """Clock whose time is the number of calls so far."""
 
     queues = False
 

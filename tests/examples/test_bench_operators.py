@@ -37,7 +37,7 @@ def test_lines_of_each_list(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 @pytest.mark.torch
 def test_both_sides_compute_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise their times would say nothing."""
+    """The times of both sides say nothing unless both compute the same."""
     torch = pytest.importorskip("torch")
     monkeypatch.syspath_prepend(str(EXAMPLES))
     axes, memory = importlib.import_module("bench.axes"), importlib.import_module("bench.memory_bound")

@@ -85,7 +85,7 @@ def test_a_float32_measurement_counts_for_tf32_if_that_was_measured(script: Modu
 def test_rates_only_keeps_all_other_constants(
     script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Those of the GPU, and of kernels that were not measured."""
+    """Constants of the GPU, and of kernels that were not measured, stay as they are."""
     candidates, fitted = tmp_path / "candidates.csv", tmp_path / time_model.file_name("A GPU")
     names = {"slowdown": {"implicit_gemm_ffma": 2.5}}
     write(script, candidates, replace(time_model.Constants(), launch=6000.0, **names))  # type: ignore[arg-type]
@@ -126,7 +126,7 @@ def test_constants_keep_within_what_a_gpu_can_do(script: ModuleType, tmp_path: P
 
 
 def test_steps_and_ends_are_found_again(script: ModuleType, tmp_path: Path) -> None:
-    """They are 0 in constants that were stored before there were any, from which no factor leads away."""
+    """Steps and ends are 0 in constants that were stored before there were any, and no factor leads away from 0."""
     shape, target = (
         conv_shape("test", (16, 8, 8, 64), (64, 3, 3, 64), (1, 1), (1, 1)),
         Target("cuda", (9, 0), 132, 227 << 10),
@@ -172,7 +172,7 @@ def test_what_cannot_be_read_is_an_error(
 def test_measurements_of_another_gpu_are_refused(
     script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Else the fit would drop the constants of what this device cannot run."""
+    """A fit would drop the constants of what this device cannot run."""
     if cuda_target(alpha.get_device("cuda")).compute_capability == (9, 0):
         pytest.skip("this GPU runs every configuration")
     path = tmp_path / "candidates.csv"

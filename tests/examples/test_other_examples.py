@@ -89,7 +89,7 @@ def test_compare_pytorch(tmp_path: Path) -> None:
     "models", ["resnet18,resnet34,vgg16,vgg19", "googlenet,mobilenet_v2", "convnext_tiny,vit_tiny"]
 )
 def test_both_sides_of_compare_pytorch_begin_alike(models: str) -> None:
-    """On the same batches the losses of all networks agree but for rounding."""
+    """Losses of all networks agree on the same batches but for rounding."""
     result = run("compare_pytorch.py", *SHORT, "--models", models, "--losses")
     assert result.returncode == 0, result.stderr
     far = re.findall(r"Alpha float64: at most (\S+) from PyTorch float64", result.stdout)

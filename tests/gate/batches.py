@@ -58,7 +58,7 @@ class Text:
 
 
 def logs(nvcc: Path, arch: str, units: Iterable[Unit]) -> dict[Unit, str]:
-    """What nvcc prints of each unit; `CompileError` of the first that it refuses."""
+    """Text that nvcc prints of each unit; `CompileError` of the first unit that it refuses."""
     identity = nvcc_compiler(nvcc, arch).identity
     lock = config.cache_dir() / "reports" / f"{arch}.lock"  # another process waits, and then finds the reports
     with one_builder(lock), ThreadPoolExecutor(os.cpu_count()) as pool, _system_headers() as folder:
@@ -75,7 +75,7 @@ def logs(nvcc: Path, arch: str, units: Iterable[Unit]) -> dict[Unit, str]:
 
 
 def preprocess(unit: Unit, arch: str, system_headers: Path) -> Text:
-    """Without the headers of CUDA, whose macros stay to be expanded when the batch is compiled."""
+    """Text of a unit without the headers of CUDA, whose macros stay to be expanded when the batch is compiled."""
     source, options = unit
     root = source_root()
     target = [f"-D__CUDA_ARCH__={arch_number(arch)}", "-D__CUDACC__", "-D__NVCC__"]
@@ -103,7 +103,7 @@ def _system_headers() -> Iterator[Path]:
 
 
 def _batches(texts: Sequence[Text]) -> Iterator[list[Text]]:
-    """Of files with the same headers, so that none borrows a header that it does not include."""
+    """Batches of files with the same headers, so that no file borrows a header that it does not include."""
     for _, same in groupby(sorted(texts, key=lambda t: (t.headers, t.unit)), key=lambda t: t.headers):
         group = list(same)
         for start in range(0, len(group), BATCH):
@@ -154,7 +154,7 @@ def _place(identity: str, text: Text) -> Path:
 
 
 def _keep(place: Path, log: str) -> None:
-    """It appears at once, or not at all."""
+    """Write a log that appears at once, or not at all."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=place.parent, suffix=".new", delete=False) as file:
         file.write(log)

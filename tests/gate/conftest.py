@@ -1,4 +1,4 @@
-"""What is collected of the gate."""
+"""Collection of the tests of the gate."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ import pytest
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """It takes seconds to list the mutants, which are tests of `make gate` only."""
+    """Leave out the lists of mutants, which take seconds and are tests of `make gate` only."""
     deselected = config.option.markexpr.startswith("not (gate ")
     return True if deselected and collection_path.name in ("test_mutations.py", "test_index_mutants.py") else None

@@ -257,12 +257,12 @@ def make_copy(root: Path, wanted: Iterable[int] | None = None) -> set[int]:
 
 
 def _way(options: tuple[str, ...]) -> tuple[str, ...]:
-    """Of the macros those that decide what compiles, not how large it is."""
+    """Macros that decide what compiles, and not how large it is."""
     return tuple(x for x in options if re.match(r"-DALPHA_(?:MATH|TERMS|PREPARED|TYPE|B_MN|TRANSPOSE|VECTOR)", x))
 
 
 def _at_fault(here: list[tuple[int, int, int]], column: int, message: str) -> set[int]:
-    """Of the mutants of a line, those that an error of the compiler is about."""
+    """Mutants of a line that an error of the compiler is about."""
     at = {n for begin, end, n in here if begin <= column < end}
     unknown = re.search(r"[‘']([\w.]+)[’'] (?:was not declared|has no member)", message) or re.search(
         r"has no member named [‘'](\w+)[’']", message
@@ -292,7 +292,7 @@ class Run:
 
 @functools.cache
 def subjects() -> dict[str, list[Run]]:
-    """What launches each kernel file: of each way to take operands the smallest tile, on its row's geometries."""
+    """Runs that launch each kernel file: the smallest tile of each way to take operands, on its row's geometries."""
     found: dict[str, list[Run]] = {}
     for row in rows():
         several, whole = row.name in SEVERAL_PARTS, conv2d_geometry.whole(row)
@@ -310,7 +310,7 @@ def subjects() -> dict[str, list[Run]]:
 
 @functools.cache
 def rows() -> tuple[Any, ...]:
-    """Of each way to take operands the smallest tile; and a tile of several parts on either side of each operator."""
+    """Smallest tile of each way to take operands, and a tile of several parts on either side of each operator."""
     ways, found = set(), []
     for row in sorted(ROWS, key=lambda v: (tile_area(v), v.precision != "bf16")):
         way = row.operator, row.make, row.math, row.tile.get("PREPARED"), reads_weight(row)
@@ -493,7 +493,10 @@ class SwitchingDriver(EmulatedDriver):
 
 
 def judge(number: int, root: Path, progress: Callable[[], object] = lambda: None, part: int = 0) -> str | None:
-    """What gives a mutant away, or None; 0 is none of them, on one of PARTS of the runs, each on one of both GPUs."""
+    """Fault that gives a mutant away, or None.
+
+    Number 0 is no mutant: it takes one of PARTS of the runs, each on one of both GPUs.
+    """
     file = mutants()[number - 1].file if number else ""
     found: dict[str, list[Run]] = pickle.loads((root / SUBJECTS).read_bytes())
     runs = [run for source, each in found.items() if not number or file in included_by(source) for run in each]
@@ -575,7 +578,7 @@ Report = Callable[[int, str | None], object]
 
 
 def judge_without(root: Path) -> list[str]:
-    """What is wrong without a mutant."""
+    """Faults without a mutant."""
     return [text for text in _judge([(0, part) for part in range(PARTS)], root) if text is not None]
 
 

@@ -69,7 +69,7 @@ class Launch:
 
     @property
     def unit(self) -> Unit:
-        """What is compiled."""
+        """Source and options that are compiled."""
         return self.source, self.options
 
 
@@ -97,7 +97,7 @@ def record(arch: str) -> dict[Launch, int]:
 
 
 def in_turn(arch: str) -> dict[Launch, int]:
-    """What is compiled for an architecture.
+    """Launches that are compiled for an architecture.
 
     Each of TURNS compiles an eighth of what it shares with sm_80. The others share the kernels of elementwise
     expressions, which have no code of any architecture's own: each is compiled for one of those that launch it.
@@ -142,8 +142,10 @@ def budget(launch: Launch, arch: str) -> int:
 
 
 def _tile(row: Configuration) -> set[str]:
-    """Its options of the compiler: the math mode of tensor cores, and the tile but for the blocks per SM, which a
-    launch may lower."""
+    """Compiler options of a row: the math mode of tensor cores, and the tile.
+
+    The blocks per SM are left out, because a launch may lower them.
+    """
     macros = row.tile if row.is_ffma or row in GROUPED else row.macros
     return {f"-DALPHA_{key}={value}" for key, value in macros.items() if key != "BLOCKS"}
 
@@ -167,7 +169,7 @@ def shapes_of(row: Configuration) -> list[ConvShape]:
 
 @functools.cache
 def record_rows(arch: str) -> dict[str, set[Launch]]:
-    """By name: what each kernel configuration launches that supports anything on this architecture."""
+    """Launches of each kernel configuration that supports anything on this architecture, by name."""
     found = {}
     for row in (*CONFIGURATIONS, *GROUPED):
         on = device(arch)
@@ -180,7 +182,10 @@ def record_rows(arch: str) -> dict[str, set[Launch]]:
 
 
 def run_row(row: Configuration, s: ConvShape, on: DryDevice) -> None:
-    """With all that it can do beside the product, which takes the most registers; on small shapes also without."""
+    """Run a row with all that it can do beside the product, which takes most registers.
+
+    Small shapes run without these additions, too.
+    """
     names = conv2d_cases.OPERATORS[row.operator][1]
     first, second = (on.zeros(getattr(s, name), conv2d_cases.arrays_of(row)) for name in names)
     large = s in (conv2d_cases.LONG, conv2d_cases.MANY)
@@ -196,7 +201,7 @@ def run_row(row: Configuration, s: ConvShape, on: DryDevice) -> None:
 
 @functools.cache
 def record_rare(arch: str) -> set[Launch]:
-    """What float64 arrays, arrays off every vector, arrays of 2^31 numbers and large windows launch."""
+    """Launches for float64 arrays, arrays off every vector, arrays of 2^31 numbers and large windows."""
     aligned, misaligned = device(arch), device(arch, misaligned_by=4)
     for name, arguments in primitive_cases():
         if not name.startswith("conv2d"):  # its rows state what alignment they need

@@ -89,7 +89,7 @@ def mutants() -> list[Mutant]:
 
 
 def judge(mutant: Mutant, runs: int | None = None) -> str | None:
-    """What gives the mutant away, in the first of its runs or in all, or None."""
+    """Fault that gives the mutant away, in the first of its runs or in all, or None."""
     for number, run in enumerate(subjects()[mutant.source][:runs]):
         expected = _expected(mutant.source, number)
         for seed in SEEDS:
@@ -188,7 +188,7 @@ def _files(path: Path, root: Path) -> list[Path]:
 
 @functools.cache
 def subjects() -> dict[str, list[Run]]:
-    """What launches a kernel file with barriers: the cases of its primitives, the shapes of its smallest tile.
+    """Runs that launch a kernel file with barriers: the cases of its primitives, the shapes of its smallest tile.
 
     Of a kernel that takes its operands in several ways, the smallest tile for each.
     """

@@ -27,7 +27,7 @@ LISTED = f"{EXPRESSION}a + b"  # a new expression is no new kernel
 
 @dataclass(frozen=True)
 class Multiprocessor:
-    """What blocks that run at the same time share (CUDA Programming Guide, technical specifications)."""
+    """Resources that blocks share if they run at the same time (CUDA Programming Guide, technical specifications)."""
 
     warps: int
     blocks: int
@@ -49,7 +49,7 @@ PARTITION_REGISTERS, PARTITIONS, WARP = 16384, 4, 32  # of an SM, all architectu
 
 @dataclass(frozen=True)
 class Resources:
-    """What ptxas says of one entry point."""
+    """Resources of one entry point, as ptxas reports them."""
 
     registers: int
     shared_bytes: int  # static
@@ -59,7 +59,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Report:
-    """Of one compiled file: its entry points, and what the compiler warns of."""
+    """Report on one compiled file: its entry points, and the warnings of the compiler."""
 
     entries: dict[str, Resources]
     warnings: list[str]
@@ -95,7 +95,7 @@ def compile_all(arch: str, launches: Iterable[Launch]) -> dict[batches.Unit, Rep
 
 
 def resident_blocks(arch: str, threads: int, registers: int, shared_bytes: int) -> int:
-    """How many blocks an SM runs at a time; 0: the kernel cannot be launched."""
+    """Number of blocks that an SM runs at a time; 0: the kernel cannot be launched."""
     limits = MULTIPROCESSORS[arch]
     warps = -(-threads // WARP)
     warp_registers = -(-registers * WARP // 256) * 256
@@ -164,7 +164,7 @@ _HEAD = f"| kernel | configurations | threads | shared | {_OF_ARCHITECTURES} |"
 
 
 def _configurations(arch: str) -> dict[tuple[str, str], dict[tuple[str, ...], Configuration]]:
-    """Of each kernel (file, entry), by the options of the compiler."""
+    """Configurations of each kernel (file, entry), by the options of the compiler."""
     launches = [x for x in record(arch) if LISTED in x.options or not any(o.startswith(EXPRESSION) for o in x.options)]
     reports = compile_all(arch, launches)
     kernels: dict[tuple[str, str], dict[tuple[str, ...], Configuration]] = defaultdict(dict)

@@ -29,7 +29,7 @@ ANGLES = re.compile(r"\b(sin|cos|tan)\(")
 
 
 def problems(arch: str, budgets: dict[Launch, int]) -> list[str]:
-    """What is wrong with the kernels once they are compiled, one line each."""
+    """Problems of the kernels once they are compiled, one line each."""
     reports = resources.compile_all(arch, budgets)
     found = set()
     for launch, budget in budgets.items():
@@ -58,7 +58,7 @@ def reduces_angles(launch: Launch) -> bool:
 
 
 def wanted_blocks(launch: Launch) -> int:
-    """How many blocks share an SM by the macro BLOCKS of Hopper's kernels."""
+    """Number of blocks that share an SM by the macro BLOCKS of Hopper's kernels."""
     prefix = "-DALPHA_BLOCKS="
     stated = [int(x.removeprefix(prefix)) for x in launch.options if x.startswith(prefix)]
     return stated[0] if stated and launch.source.endswith("/sm90.cu") else 1

@@ -58,7 +58,7 @@ def pytorchs(section: str) -> set[str]:
 
 
 def is_that_of_the_page(version: str) -> bool:
-    """Whether the page is of this version of PyTorch, or of an older one; older versions lack some of its names."""
+    """True if the page is of this version of PyTorch, or of an older one; older versions lack some of its names."""
     listed = re.search(r"PyTorch (\d+)\.(\d+)", PAGE.read_text())
     assert listed, "docs/coverage.md says of which PyTorch it is"
     return tuple(map(int, version.split(".")[:2])) >= (int(listed[1]), int(listed[2]))
@@ -82,7 +82,7 @@ def room_of(name: str) -> str:
 
 
 def value_of(name: str) -> Any:
-    """What Alpha has under a name that is not a module's, else None."""
+    """Value that Alpha has under a name that is not a module's, else None."""
     found = (getattr(space, name, None) for space in (nn, F, optim, alpha))
     return next((value for value in found if value is not None and not inspect.ismodule(value)), None)
 
@@ -134,7 +134,7 @@ def tests() -> dict[str, str]:
 
 
 def _names_of_rows(name: str) -> str:
-    """What the rows of a file are of, also if a loop makes them."""
+    """Names of the rows of a file, also if a loop makes the rows."""
     if not name.startswith("rows/"):
         return ""
     values = vars(importlib.import_module(name.removesuffix(".py").replace("/", "."))).values()

@@ -1,4 +1,4 @@
-"""What is added in one file is offered everywhere, and what has no test row is noticed."""
+"""Additions in one file: they are offered everywhere, and one without a test row is noticed."""
 
 from __future__ import annotations
 

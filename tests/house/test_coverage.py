@@ -72,7 +72,7 @@ def test_all_rows_of_dragon_alpha_are_there() -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
 def test_a_row_of_dragon_alpha(row: list[str]) -> None:
-    """It has names that exist and tests that exist, or a reason why not."""
+    """A row has names that exist and tests that exist, or a reason why not."""
     _, feature, ours, tests = row
     spaces: dict[str, Any] = {
         "alpha": alpha,

@@ -152,7 +152,7 @@ def test_fp16_terms() -> None:
 
 
 def test_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """In a folder with two classes of photos, dark and light ones."""
+    """The page runs in a folder with two classes of photos, dark and light ones."""
     rng = np.random.default_rng(0)
     for part, count in (("train", 8), ("test", 3)):
         for number, name in enumerate(("dark", "light")):

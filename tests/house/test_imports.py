@@ -161,7 +161,7 @@ def test_file_names_are_rarely_shared() -> None:
 
 
 def test_signatures_are_short() -> None:
-    """Only PyTorch's and torchvision's own signatures, which are offered under their names, are longer."""
+    """PyTorch's and torchvision's own signatures alone, which are offered under their names, are longer."""
     offered = {name for room in ROOMS for name in room.__all__}
     bases = {base.__name__ for name in offered for base in getattr(getattr(nn, name, None), "__mro__", ())}
     for path in sorted([*SOURCES, *ROOT.glob("examples/**/*.py")]):
@@ -177,7 +177,7 @@ def test_signatures_are_short() -> None:
 
 
 def test_siblings_that_do_not_know_each_other() -> None:
-    """data stacks tensors, but knows no operators; nn does not import optim."""
+    """The package `data` stacks tensors, but knows no operators; `nn` does not import `optim`."""
     for module in modules():
         if module.startswith("alpha.data"):
             above = {target.split(".")[1] for target in imports(module)} - KNOWN_TO_DATA

@@ -49,7 +49,7 @@ WRONG: dict[str, Callable[[Float, Float], Float]] = {
 
 
 def beyond(expression: str, result: Float) -> Float:
-    """How many times as far from the expression as it may be, where both are numbers."""
+    """Distance from the expression, where both are numbers, as a multiple of the distance that is allowed."""
     exact = bound(expression, [A, B], NUMBERS)
     known = np.isfinite(exact.value) & np.isfinite(result) & np.isfinite(exact.error)
     return (np.abs(result - exact.value) / np.maximum(exact.error, TINY))[known]

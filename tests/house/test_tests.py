@@ -44,7 +44,7 @@ def limits(node: ast.Call, name: str) -> Iterator[float]:
 
 
 def test_processes_are_started_by_one_helper() -> None:
-    """Which keeps PYTHONPATH, so that a checkout that is not installed is tested, and not another one."""
+    """The helper keeps PYTHONPATH, so that a checkout that is not installed is tested, and not another one."""
     wrong = []
     for path in PATHS:
         name = str(path.relative_to(TESTS))

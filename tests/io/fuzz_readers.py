@@ -73,7 +73,7 @@ PLAIN = {"epoch": 3, ("a", 1): [1.5, None, b"\x00\xff"], "set": {1, 2}, "w": WEI
 
 
 def pickled(tensors: list[tuple[str, str, str, int, tuple[int, ...]]]) -> bytes:
-    """What `torch.save` writes of a dict of contiguous tensors: name, storage, dtype, elements, shape."""
+    """Bytes that `torch.save` writes of a dict of contiguous tensors: name, storage, dtype, elements, shape."""
 
     def text(value: str) -> bytes:
         return b"X" + struct.pack("<I", len(value)) + value.encode()
@@ -255,7 +255,7 @@ def subjects() -> list[Subject]:
 
 
 def facts(value: Any) -> Any:
-    """What is compared of a value."""
+    """Facts of a value that are compared."""
     if isinstance(value, alpha.Tensor):
         return "tensor", facts(value.numpy())
     if isinstance(value, (np.ndarray, np.generic)):
@@ -341,7 +341,7 @@ def program(_: bytes, draw: random.Random) -> bytes:
 
 
 def run_one(subject: Subject, folder: Path, expected: Any, data: bytes) -> str:
-    """What became of a file: "equal", "different" or "refused"; or a fault, said in words."""
+    """Outcome of a file: "equal", "different" or "refused"; or a fault, said in words."""
     (folder / subject.name).write_bytes(data)
     began = time.process_time()
     signal.alarm(HANG)
@@ -364,7 +364,7 @@ def run_one(subject: Subject, folder: Path, expected: Any, data: bytes) -> str:
 
 
 def limit_memory() -> None:
-    """From here on this process may not have more than the readers' allowance."""
+    """Limit the memory of this process, from here on, to the readers' allowance."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     wanted = used + ALLOWANCE + SLACK

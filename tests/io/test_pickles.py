@@ -1,4 +1,4 @@
-"""What a pickle may name, do and call: the written lists, and nothing else."""
+"""Names, steps and calls that a pickle may have: the written lists, and nothing else."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def everything() -> Iterator[tuple[str, str]]:
 
 
 def names() -> Any:
-    """What a name in a file of PyTorch's stands for."""
+    """Function that gives what a name in a file of PyTorch's stands for."""
     read, keyed = torch_files._Object(None, "", 0), Keyed(Budget(0))  # type: ignore[arg-type]
 
     def find(module: str, name: str) -> Any:

@@ -61,7 +61,7 @@ def test_steps_lose_what_pytorch_loses(device: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", first_of("resnet18", "vgg16"))
 def test_bf16_loses_what_float32_loses(device: str, name: str) -> None:
-    """And what is kept of the model stays float32."""
+    """The parameters of the model stay float32."""
     model = small_nets.build(name)
     with alpha.precision("bf16"):
         losses = small_nets.train(model, device, steps=3)

@@ -101,7 +101,7 @@ def test_names_are_those_of_torchvision(name: str) -> None:
 @pytest.mark.usefixtures("no_memory")
 @pytest.mark.parametrize(("name", "size"), [("alexnet", 63), ("vgg11_bn", 32)])
 def test_shape_of_a_large_network(name: str, size: int) -> None:
-    """Only up to its linear layers, which have most of the parameters."""
+    """The network is computed up to its linear layers, which have most of the parameters."""
     model = getattr(torchvision, name)(num_classes=7).eval()
     with alpha.no_grad():
         y = model.avgpool(model.features(alpha.zeros(1, size, size, 3)))

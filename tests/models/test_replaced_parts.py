@@ -100,7 +100,7 @@ NORMS: dict[str, Callable[[int], nn.Module]] = {
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_a_network_with_another_norm(norm: str, device: str) -> None:
-    """In the places of all batch normalisations; GELU in those of the activations."""
+    """The other norm takes the places of all batch normalisations, and GELU those of the activations."""
     alpha.manual_seed(0)
     with trials() as trial:
         for name in ("the paper's resnet18", "densenet")[: 2 if device == "cpu" else 1]:

@@ -30,7 +30,7 @@ def numbers(gradients: tuple[Any, ...]) -> list[Any]:
 
 
 def both(device: str, run: Callable[[Any, Any, Any, Any], None]) -> tuple[list[Any], list[Any]]:
-    """What a program logs with Alpha and with PyTorch, and the gradients of its leaves at the end."""
+    """Logs of a program with Alpha and with PyTorch, and the gradients of its leaves at the end."""
     torch = pytest.importorskip("torch")
     logs = []
     for lib, base, where in ((alpha, nn.Module, {"device": device}), (torch, torch.nn.Module, {})):

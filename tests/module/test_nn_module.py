@@ -46,7 +46,7 @@ NAMES = [
 
 
 def test_a_state_dict_shares_memory_with_the_module(device: str) -> None:
-    """As PyTorch's: an exponential mean of weights may be written through it."""
+    """Memory may be written through the dict, as through PyTorch's: an exponential mean of weights is."""
     net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).to(device)
     shared, own, before = net.state_dict(), net.state_dict(keep_vars=True), net.state_dict().numpy()
     assert all(isinstance(value, Tensor) and not value.requires_grad for value in shared.values())

@@ -100,7 +100,7 @@ def test_what_has_four_axes_and_no_channels_is_read_as_it_is() -> None:
 
 
 def test_a_buffer_that_may_have_channels_or_not_is_refused() -> None:
-    """Either reading of (1, 4, 4, 4) would be wrong for somebody."""
+    """Both readings of (1, 4, 4, 4) would be wrong for somebody."""
     net, state = Masked((1, 4, 4, 4)), masked_state((1, 4, 4, 4))
     with pytest.raises(CheckpointError, match=r"layout +mask: a Buffer \(1, 4, 4, 4\) may have channels or not"):
         net.load_state_dict(state, layout="NCHW")
@@ -279,7 +279,7 @@ def test_several_unclear_weights_are_one_line() -> None:
 
 
 def test_other_filters_tell_the_layout_of_a_plain_dict() -> None:
-    """As an average of weights that a program keeps in a dict of its own."""
+    """The dict may be an average of weights that a program keeps itself."""
     net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3))
     average = {name: value.clone() * 0.5 for name, value in net.state_dict().items()}
     expected = {name: value.numpy() for name, value in average.items()}

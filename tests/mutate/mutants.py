@@ -198,7 +198,7 @@ def _changes(node: cst.CSTNode) -> Iterator[tuple[str, cst.CSTNode, cst.CSTNode]
 
 
 def _without_an_argument(node: cst.Call) -> Iterator[cst.Call]:
-    """Without one that has a keyword, or the last: it may have a default, while a call without another one fails."""
+    """Calls without one argument: one with a keyword, or the last one, which may have a default. Others would fail."""
     for index, argument in enumerate(node.args):
         told = argument.keyword is not None and argument.keyword.value not in ("strict", "stacklevel")
         if told or (argument.keyword is None and not argument.star and argument is node.args[-1] and index):

@@ -97,7 +97,7 @@ class Workers:
 
 
 class Tests:
-    """What each test runs, of alpha/, and how long it takes. Runs those whose record is missing."""
+    """Code of alpha/ that each test runs, and the time that it takes. Runs the tests whose record is missing."""
 
     def __init__(self, files: list[str], workers: Workers) -> None:
         tests = [f for f in files if f.startswith("tests/") and not f.startswith(NOT_RUN)]
@@ -160,7 +160,7 @@ class Tests:
         return self._importers[source]
 
     def of(self, mutant: Mutant) -> list[str]:
-        """Those that run its statement and those of its part of Alpha, for BUDGET seconds.
+        """Tests that run the mutant's statement and those of its part of Alpha, for BUDGET seconds.
 
         The quickest case of each test function comes first, then the next of each: so many functions are among them.
         """

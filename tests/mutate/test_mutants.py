@@ -1,4 +1,4 @@
-"""Which changes `make mutate` tries, and that a sample stays the same when other code changes."""
+"""Changes that `make mutate` tries, and a sample that stays the same when other code changes."""
 
 from __future__ import annotations
 

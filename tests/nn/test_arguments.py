@@ -73,7 +73,7 @@ def layer(row: LayerRow) -> Subject:
 
 
 def other(target: Callable[..., Any], facts: Callable[[Any], Any], usual: dict[str, Any], /, **rows: Row) -> Subject:
-    """What is neither a layer nor a function: `facts` of what it makes must differ."""
+    """Subject that is neither a layer nor a function: `facts` of what it makes must differ."""
 
     def observe(arguments: dict[str, Any]) -> Facts:
         alpha.manual_seed(4)

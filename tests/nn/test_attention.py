@@ -114,7 +114,7 @@ class Words(nn.Module):
 
 
 def test_a_step_of_a_transformer_waits_for_nothing() -> None:
-    """So it can be captured: its launches, with an embedding and a GRU, are known without arrays."""
+    """The step can be captured: its launches, with an embedding and a GRU, are known without arrays."""
     net = Words()
     optimizer = alpha.optim.AdamW(net.parameters(), lr=0.01)
 

@@ -1,4 +1,4 @@
-"""What layers of batch normalisation compute together with a convolution before and an activation behind them."""
+"""Layers of batch normalisation, computed together with a convolution before and an activation behind them."""
 
 from __future__ import annotations
 
@@ -346,7 +346,10 @@ def test_a_bfloat16_factor_behind_a_convolution(device: str) -> None:
 
 
 def test_what_is_written_to_a_norm_reaches_a_captured_step() -> None:
-    """As an eager step: no running statistics, then their mean, which is counted from 0, then a momentum again."""
+    """A captured step sees the changes as an eager one does.
+
+    The norm has no running statistics, then their mean, which is counted from 0, then a momentum again.
+    """
     alpha.manual_seed(0)
     captured, plain = (nn.BatchNorm2d(3).to("cuda") for _ in range(2))
     x = alpha.randn(2, 3, 3, 3, device="cuda")

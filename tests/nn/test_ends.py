@@ -66,7 +66,7 @@ def ends(row: LayerRow | FunctionRow, argument: str, usual: Any) -> tuple[float,
 
 
 def taken(call: Any) -> bool | None:
-    """Whether a call is; None if the signature does not take it."""
+    """True if a call is taken, False if it is refused, None if the signature does not take it."""
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")

@@ -36,7 +36,7 @@ def plain(row: LayerRow, settings: dict[str, Any], channels: int) -> nn.Module:
 
 @ROWS
 def test_the_first_forward_makes_the_plain_layer(row: LayerRow, device: str) -> None:
-    """Its parameters are drawn as the plain layer's; results, statistics, gradients, repr and state are the same."""
+    """Parameters are drawn as the plain layer's; results, statistics, gradients, repr and state are the same."""
     with trials() as trial:
         for settings in (settings for settings, _ in row.shapes):
             with trial(settings):
@@ -171,7 +171,7 @@ def test_copies(copied: Any, device: str) -> None:
 
 
 def test_optimizers_that_are_made_before_the_first_forward(device: str) -> None:
-    """As in PyTorch: the parameters stay the same objects, and those without values are passed over."""
+    """The parameters stay the same objects, as in PyTorch, and those without values are passed over."""
     model = net().to(device)
     optimizer = alpha.optim.Adam(model.parameters(), lr=0.1)
     optimizer.step()
@@ -234,7 +234,7 @@ def test_loaded_weights_initialise(row: LayerRow, device: str) -> None:
 
 
 def test_some_loaded_weights() -> None:
-    """What is not loaded is drawn with the number of channels of what is."""
+    """The other parameters are drawn with the number of channels of the loaded ones."""
     weight = np.ones((4, 3), np.float32)
     layer = nn.LazyLinear(4)
     assert layer.load_state_dict({"weight": weight}, strict=False) == (["bias"], [])

@@ -90,7 +90,7 @@ def test_batch_norm_in_training_and_evaluation(device: str) -> None:
 
 @pytest.mark.torch
 def test_batch_norm_that_counts_batches_as_in_pytorch(device: str) -> None:
-    """Without a momentum the running statistics are those of PyTorch, and the count travels with the weights."""
+    """The running statistics without a momentum are those of PyTorch, and the count travels with the weights."""
     torch = pytest.importorskip("torch")
     layer, twin = nn.BatchNorm2d(3, momentum=None).to(device), torch.nn.BatchNorm2d(3, momentum=None)
     for scale in (1.0, 3.0, -2.0):
@@ -120,7 +120,7 @@ def test_batch_norm_with_bias_correction(device: str) -> None:
 
 
 def test_batch_norm_of_squares(device: str) -> None:
-    """Its variance in evaluation is that of all batches together, also of batches that lie apart."""
+    """The variance in evaluation is that of all batches together, also of batches that lie apart."""
     layer = nn.SqBatchNorm(3, momentum=0.5).to(device)
     x = alpha.tensor(X, requires_grad=True, device=device)
     first, plain = layer(x), nn.BatchNorm2d(3).to(device)(x)

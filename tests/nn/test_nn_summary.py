@@ -53,7 +53,7 @@ def test_bytes_that_operators_read_and_write(device: str) -> None:
 
 
 def moved_numbers() -> dict[str, int]:
-    """Of the layers of Net, in float32, for a batch of (2, 4, 4, 3)."""
+    """Numbers that the layers of Net move, in float32, for a batch of (2, 4, 4, 3)."""
     image, maps = 2 * 4 * 4 * 3, 2 * 4 * 4 * 8
     return {
         "conv": image + 216 + maps,
@@ -65,7 +65,7 @@ def moved_numbers() -> dict[str, int]:
 
 
 def test_bytes_are_those_of_the_precision() -> None:
-    """In bfloat16 products read operands of two bytes; on the cpu, which computes in float32, nothing changes."""
+    """Products in bfloat16 read operands of two bytes; on the cpu, which computes in float32, nothing changes."""
     maps, numbers = 2 * 4 * 4 * 8, moved_numbers()
     halved = {
         "conv": numbers["conv"] * 2,
@@ -86,7 +86,7 @@ def test_a_model_gets_an_image_of_its_own_dtype() -> None:
 
 
 def test_zeros_that_are_skipped(device: str) -> None:
-    """Those of padding, and in a transposed convolution those that the stride puts between its operands."""
+    """Zeros come from padding, and in a transposed convolution from the stride, which puts them between operands."""
     strided = nn.ConvTranspose2d(2, 3, 2, stride=2, bias=False).to(device)
     (row,) = rows_of(strided, (1, 4, 4, 2)).values()
     assert row.cost.useful == row.cost.flops  # no padding

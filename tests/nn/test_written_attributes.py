@@ -65,7 +65,7 @@ def default(row: LayerRow, argument: str) -> Any:
 
 @pytest.mark.parametrize("row", LAYERS, ids=lambda row: row.name)
 def test_constructor_arguments_are_attributes(row: LayerRow) -> None:
-    """Of the name and the value of the argument; in `vars`, where a captured step looks for what has changed."""
+    """Each attribute has the name and the value of the argument, in `vars`, where a captured step looks for changes."""
     with trials() as trial:
         for argument, one in row.arguments.items():
             if argument in WITHOUT or row.name in OF_PARTS:
@@ -121,7 +121,7 @@ class Side:
         setattr(self.layer, name, (plain if self.theirs else own)(value))
 
     def orders(self) -> list[Any]:
-        """How the axes of each input are turned around."""
+        """Orders of the axes by which each input is turned around."""
         import torch
 
         given = [torch.from_numpy(array) for array in self.row.inputs]
@@ -152,7 +152,7 @@ class Side:
 
 
 def outcome(call: Callable[[], Any]) -> Any:
-    """What a call gives, or its error."""
+    """Result of a call, or its error."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

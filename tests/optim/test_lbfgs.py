@@ -337,7 +337,7 @@ def test_a_trainer_says_that_it_has_no_closure(device: str) -> None:
 
 
 def test_the_lowest_place_of_a_cubic() -> None:
-    """Of t^3 - 3 t it is 1; from points in either order, within limits, and the middle where there is none."""
+    """The place of t^3 - 3 t is 1, from points in either order, within limits; it is the middle if there is none."""
 
     def point(t: float) -> Point:
         return Point(t, t**3 - 3 * t, alpha.zeros(1), 3 * t * t - 3)

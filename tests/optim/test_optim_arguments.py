@@ -182,7 +182,7 @@ def compare_extremes(device: str, row: OptimizerRow, options: dict[str, Any], sc
 
 
 def test_a_second_moment_does_not_cancel(device: str) -> None:
-    """After a gradient of 100 one of 0.01 moves a parameter by lr again."""
+    """A gradient of 0.01 after one of 100 moves a parameter by lr again."""
     gradients = [[np.full(shape, g, np.float32) for shape in SHAPES] for g in (100, 0.01)]
     result = run(device, BY_NAME["Adam"], {"betas": (0, 0), "lr": 0.1}, gradients)
     for a, start in zip(result, values(0), strict=True):
@@ -327,7 +327,7 @@ def test_the_first_total_of_adagrad_is_one_for_all_groups() -> None:
 
 @EVERY_ROW
 def test_a_set_of_parameters_is_refused(row: OptimizerRow) -> None:
-    """It has no order, and the state of a parameter is found by its place; what has an order is taken."""
+    """A set has no order, and the state of a parameter is found by its place; anything with an order is taken."""
     a, b = (Parameter(np.ones((2, 2), np.float32)) for _ in range(2))
     weak = WeakSet([a, b])
     for params in ({a, b}, frozenset([a, b]), weak, {("a", a), ("b", b)}):

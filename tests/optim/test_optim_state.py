@@ -195,7 +195,7 @@ def test_parameters_with_names() -> None:
 
 
 def test_an_older_checkpoint_means_what_it_meant() -> None:
-    """Once no optimizer had an L1 decay, and Adam had no decoupled one."""
+    """No optimizer had an L1 decay at first, and Adam had no decoupled one."""
     for name, decoupled in (("SGD", None), ("Adam", False), ("AdamW", True)):
         optimizer = made(name, {"lr": 0.5})
         state = optimizer.state_dict()

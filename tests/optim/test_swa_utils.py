@@ -224,7 +224,7 @@ def test_running_statistics_are_pytorchs(device: str) -> None:
     ids=str,
 )
 def test_running_statistics_are_means_over_the_batches(device: str, kind: Any, options: dict[str, Any]) -> None:
-    """Whatever the layer met before, NaN, too."""
+    """The means do not depend on what the layer met before, NaN included."""
     norm = kind(2, **options).to(device)
     batches = [np.random.default_rng(0).standard_normal((4, 2)).astype(np.float32) + step for step in range(3)]
     norm(alpha.tensor(np.nan * batches[0], device=device))

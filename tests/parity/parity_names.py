@@ -1,4 +1,4 @@
-"""Which of Alpha's public names stands for which of PyTorch's: found by name, so that a new operator is compared.
+"""Public names of Alpha that stand for those of PyTorch: found by name, so that a new operator is compared.
 
 An operator's key is PyTorch's name of it. Every way in which Alpha offers the operator is compared: the function, the
 method, Python's operator sign and the forms that write in place.

@@ -219,7 +219,7 @@ CAST = "Expected self.dtype to be equal to src.dtype"  # which Alpha takes: scat
 
 
 def bad_inputs(entry: Any, ways: list[names.Way], key: str, device: str) -> Iterator[str]:
-    """What PyTorch refuses, and Alpha computes or breaks on."""
+    """Inputs that PyTorch refuses, and Alpha computes or breaks on."""
     import parity_compare as compare
     import torch
 
@@ -247,7 +247,7 @@ def bad_inputs(entry: Any, ways: list[names.Way], key: str, device: str) -> Iter
 
 
 def computed_by_pytorch(entry: Any, arguments: Any) -> bool:
-    """Whether PyTorch takes what its list calls a bad input, as a number for the bound of clamp_min."""
+    """True if PyTorch takes what its list calls a bad input, as a number for the bound of clamp_min."""
     import parity_compare as compare
 
     try:

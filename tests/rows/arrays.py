@@ -15,7 +15,7 @@ _later = np.random.default_rng(1)
 
 
 def drawn(*shape: int) -> np.ndarray:
-    """As `normal`, but without a change of the numbers that later calls of it give."""
+    """Numbers like those of `normal`, without a change of the numbers that later calls of `normal` give."""
     return _later.standard_normal(shape).astype(np.float32)
 
 

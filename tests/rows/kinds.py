@@ -1,4 +1,4 @@
-"""What a row says."""
+"""Kinds of rows, and what each says."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class OptimizerRow:
     averages: tuple[str, str] | None = None
 
     def fitting(self, shapes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-        """These shapes of parameters, as matrices of the same rows if it updates no others."""
+        """Shapes of parameters, as matrices of the same rows if the optimizer updates no others."""
         if not self.matrices:
             return shapes
         return [(shape[0] if shape else 1, int(np.prod(shape[1:]))) for shape in shapes]

@@ -25,7 +25,7 @@ SIZES = ((3,), (4, 5), (1,), (16389,))  # of parameters: small ones of odd sizes
 
 
 def operands(function: Primitive) -> int:
-    """How many arrays an elementwise primitive takes."""
+    """Number of arrays that an elementwise primitive takes."""
     return max(place for place, letter in enumerate("abc", 1) if _names(function, letter))
 
 
@@ -101,7 +101,7 @@ def _call(row: FunctionRow) -> None:
 
 
 def _steps(row: OptimizerRow, settings: dict[str, Any]) -> Callable[[], None]:
-    """What makes a step of a new optimizer, each with other gradients."""
+    """Function that makes a step of a new optimizer, each with other gradients."""
     rng = np.random.default_rng(0)
     parameters = [
         alpha.tensor(rng.uniform(0.5, 2.0, size).astype(np.float32), requires_grad=True)

@@ -103,12 +103,12 @@ class Training:
 
     @property
     def count(self) -> int:
-        """How many steps the optimizer has counted."""
+        """Number of steps that the optimizer has counted."""
         return max((slots["step"] for slots in self.optimizer.state.values()), default=0)
 
     @property
     def is_whole(self) -> bool:
-        """Whether a step that is cut off now is done as a whole or not at all."""
+        """True if a step that is cut off now is done as a whole or not at all."""
         return self.captured and bool(self.step.graphs)
 
     def state(self) -> list[bytes]:

@@ -73,7 +73,7 @@ def test_the_peak_is_the_most_that_was_in_use_at_once() -> None:
 
 
 def test_a_driver_that_refuses_to_free_leaves_the_arena_as_it_was() -> None:
-    """As the cuda drivers do on a thread that is not theirs."""
+    """The cuda drivers refuse to free on a thread that is not theirs."""
     driver = FakeDriver(16 * SEGMENT)
     refused = [True]
 
@@ -265,7 +265,7 @@ class ArenaMachine(RuleBasedStateMachine):
 
     @rule(nbytes=st.one_of(st.integers(0, 4 * GRAIN), st.integers(0, 3 * SEGMENT), st.integers(0, 13 * SEGMENT)))
     def allocate(self, nbytes: int) -> None:
-        """It fails only if neither a hole nor the device holds the block, once all unused segments are given back."""
+        """Allocate a block; it fails only if no hole and not the device, without unused segments, has the room."""
         try:
             self.blocks.append(self.memory.allocate(nbytes))
         except OutOfMemoryError:
@@ -470,7 +470,7 @@ class RangeMachine(ArenaMachine):
         assert last < end or last == BASE == end
 
     def end_of(self, block: Block) -> int:
-        """Of what cannot be given back as long as the block lives."""
+        """End of the memory that cannot be given back as long as the block lives."""
         return block.address + block.nbytes
 
 
@@ -608,7 +608,7 @@ def pair(growth: Growth) -> tuple[list[Arena], list[FakeDriver]]:
 
 
 def check_counts(arenas: list[Arena], drivers: list[FakeDriver], held: list[Block], place: str) -> None:
-    """What is live is what is held, nothing overlaps, and each byte of a segment is in use or free."""
+    """Check that what is live is what is held, nothing overlaps, and each byte of a segment is in use or free."""
     total = arenas[0]._meter.total
     assert total is not None
     counts = [memory.stats() for memory in arenas]

@@ -121,7 +121,7 @@ def test_variables_that_alpha_does_not_read(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("variable", config.VARIABLES, ids=lambda variable: variable.name)
 def test_a_name_is_suggested_for_one_that_is_close(variable: config.Variable, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a letter left out, doubled or exchanged; what all the names begin with makes none of them close."""
+    """A letter is left out, doubled or exchanged; the beginning that all names share makes none of them close."""
     name = variable.name.removeprefix("ALPHA_")
     for wrong in (name[:-1], name[1:], name + name[-1], name.replace("_", "")):
         if "ALPHA_" + wrong not in [known.name for known in config.VARIABLES]:
@@ -178,7 +178,7 @@ def test_the_folders_that_are_used_are_the_expanded_ones(tmp_path: Path, monkeyp
 def test_a_path_of_a_program_or_a_command_line_may_begin_at_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a folder of data, of a run and of an option, as `--output=~/x`; nothing makes a folder that is named `~`."""
+    """The path is of a folder of data, of a run or of an option, as `--output=~/x`; no folder is named `~`."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     assert user_path("~/a") == user_path(Path("~/a")) == path("~/a") == tmp_path / "a"

@@ -29,7 +29,7 @@ LARGE = """
 
 
 def run(program: str, **environment: str) -> str:
-    """What a program prints; it fails, rather than hangs."""
+    """Output of a program, which fails rather than hangs."""
     code = textwrap.dedent(LARGE) + textwrap.dedent(program)
     result = child.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code],
@@ -40,7 +40,7 @@ def run(program: str, **environment: str) -> str:
 
 
 def test_a_pool_of_forked_processes_computes() -> None:
-    """After the parent's workers have run; the same numbers come out."""
+    """The parent's workers have run before; the same numbers come out."""
     printed = run("""
         expected = [compute(seed) for seed in range(4)]
         with multiprocessing.get_context("fork").Pool(2) as pool:
@@ -52,7 +52,7 @@ def test_a_pool_of_forked_processes_computes() -> None:
 
 
 def test_a_child_has_memory_of_its_own() -> None:
-    """What it computes goes into copies of the parent's arrays and blocks."""
+    """Results of the child go into copies of the parent's arrays and blocks."""
     printed = run("""
         x = alpha.tensor(np.ones(1 << 20, np.float32))
         child = os.fork()
@@ -68,7 +68,7 @@ def test_a_child_has_memory_of_its_own() -> None:
 
 
 def test_a_fork_while_other_threads_compute() -> None:
-    """They hold the arena, the random stream, the limit of BLAS and the workers again and again."""
+    """The threads hold the arena, the random stream, the limit of BLAS and the workers again and again."""
     printed = run("""
         from alpha.runtime import blas
         blas_threads = [library.get() for library in blas._loaded()]
@@ -102,7 +102,7 @@ def test_a_fork_while_other_threads_compute() -> None:
 
 
 def test_a_child_that_ends_as_a_program_does() -> None:
-    """Its exit hooks neither wait for the parent's threads nor free the parent's arrays."""
+    """The exit hooks of the child neither wait for the parent's threads nor free the parent's arrays."""
     printed = run("""
         compute(0)
         sys.stdout.flush()

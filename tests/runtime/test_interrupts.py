@@ -84,7 +84,7 @@ def test_a_backward_pass_that_is_cut_off_leaves_the_mode() -> None:
 
 @pytest.mark.parametrize("captured", [False, True], ids=["eager", "captured"])
 def test_a_step_that_is_cut_off_loses_no_memory(cuda: CudaDevice, captured: bool) -> None:
-    """Here the first five steps, of which the captured one makes a graph."""
+    """The first five steps run, of which the captured one makes a graph."""
 
     def steps(training: Training) -> None:
         for number in range(training.count, 5):

@@ -115,7 +115,7 @@ def test_a_step_that_drops_something_else_is_left(program: Program) -> None:
 
 
 def test_a_step_that_keeps_something_is_left(program: Program) -> None:
-    """Else the next block would lie where the one that is kept lies."""
+    """The next block would lie at the place of the one that is kept."""
     program.settle()
     kept: list[Block] = []
     addresses = program.step(within=lambda: kept.append(program.memory.allocate(20_000)))
@@ -196,7 +196,7 @@ def test_a_program_that_is_disturbed_now_and_then_is_followed_again_and_again(pr
 
 
 def test_small_blocks_may_live_on(program: Program) -> None:
-    """As the losses of all steps: only a new slab changes where other blocks may lie."""
+    """Losses of all steps are such blocks: only a new slab changes where other blocks may lie."""
     losses: list[Block] = []
     program.settle()
     searches = []

@@ -64,7 +64,7 @@ def test_the_emulated_driver_says_that_it_needs_linux(monkeypatch: pytest.Monkey
 
 
 def test_the_runtime_needs_no_fork_and_no_private_mappings() -> None:
-    """As on Windows: the modules load, and the cpu device computes."""
+    """The modules load and the cpu device computes as on Windows."""
     code = (
         "import mmap, os\n"
         "for name in ('register_at_fork', 'fork', 'sched_getaffinity', 'sysconf'): delattr(os, name)\n"
@@ -284,7 +284,7 @@ def test_a_memory_limit_may_be_a_float_or_numpys(device: str) -> None:
 def test_without_a_device_memory_is_that_of_the_one_that_is_asked_for(
     driver: str, chosen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the emulated device if the program asks for it; or else of the GPU, and without a GPU of the cpu."""
+    """The emulated device's memory counts if the program asks for it; else the GPU's, and without a GPU the cpu's."""
     asked: list[str] = []
     subject = CudaDevice(FakeDriver())
 

@@ -91,7 +91,7 @@ def training_step() -> Bits:
 
 
 def products() -> Bits:
-    """Of sizes that BLAS cuts: by rows, by columns, by a long K, in a batch; each operand stored either way."""
+    """Products of sizes that BLAS cuts: by rows, by columns, by a long K, in a batch; operands stored either way."""
     found = {}
     for D, M, N, K in ((1, 700, 130, 200), (1, 60, 900, 170), (1, 48, 40, 9000), (3, 200, 210, 220), (1, 33, 1, 5000)):
         for a, b in ((False, False), (False, True), (True, False), (True, True)):
@@ -201,7 +201,7 @@ class Counted(Library):
 
 
 def test_the_first_sets_the_limit_and_the_last_takes_it_back() -> None:
-    """In the interleaving that left BLAS at one thread for good: A in, B in, A out, B out."""
+    """The interleaving is one that left BLAS at one thread for good: A in, B in, A out, B out."""
     library, single = Counted(8), Counted(1)
     limit = OneThread(lambda: [library, single])
     steps = {name: threading.Event() for name in ("B in", "A out")}
@@ -255,7 +255,7 @@ def test_the_library_of_numpy_is_found() -> None:
 
 
 def test_cores_without_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on macOS and Windows."""
+    """The count is as on macOS and Windows."""
     monkeypatch.delenv("ALPHA_CPU_THREADS", raising=False)
     assert workers.count() == len(os.sched_getaffinity(0))
     monkeypatch.setattr(os, "sched_getaffinity", {0: [1, 2, 3]}.get)  # of this process
@@ -286,7 +286,7 @@ def test_as_many_workers_as_there_are_chunks(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("where", ["submit", "chunk"])
 def test_no_chunk_runs_after_an_interrupt(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    """Otherwise it would write into memory that has died."""
+    """A chunk would write into memory that has died."""
     monkeypatch.setenv("ALPHA_CPU_THREADS", "3")
     pool, begun, running = workers._pools.get(2), threading.Event(), []
 
@@ -330,7 +330,7 @@ def test_an_interrupt_between_two_chunks_of_a_sum_ends_it(monkeypatch: pytest.Mo
 
 
 def test_a_library_of_another_kind() -> None:
-    """It says nothing of its threads' kind, and has functions of its own."""
+    """The library says nothing of its threads' kind, and has functions of its own."""
 
     class Plain:
         dynlib = object()

@@ -1,4 +1,4 @@
-"""What tests of captured steps share."""
+"""Fixtures that tests of captured steps share."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def test_dropout_a_schedule_and_another_batch_in_between(precision: str) -> None
 
 
 def test_a_summary_beside_captured_steps_says_what_it_says_without_them() -> None:
-    """It counts the bytes that are kept by each layer, and changes neither the steps nor the memory."""
+    """The summary counts the bytes that are kept by each layer, and changes neither the steps nor the memory."""
     texts: list[str] = []
 
     def program(wrap: Wrap) -> Program:
@@ -652,7 +652,7 @@ def test_a_capture_that_the_driver_refuses_runs_as_usual(cuda: CudaDevice, monke
 
 
 def test_an_obstacle_that_comes_later_gives_the_right_result_too() -> None:
-    """Only the second shape reads a value, so the capture of it fails and the call runs as usual."""
+    """The second shape alone reads a value, so the capture of it fails and the call runs as usual."""
 
     def program(wrap: Wrap) -> Program:
         p = Program(wrap)
@@ -769,7 +769,7 @@ def test_a_step_that_is_dropped_gives_its_graphs_back(cuda: CudaDevice) -> None:
 
 
 def test_a_replay_looks_at_what_has_not_changed_without_a_call_per_object() -> None:
-    """On a slow host a step of 2 ms is over before Python has looked at a few hundred objects one by one."""
+    """A step of 2 ms is over on a slow host before Python has looked at a few hundred objects one by one."""
     net = nn.Sequential(*(nn.Sequential(nn.Linear(2, 2), nn.ReLU()) for _ in range(20))).to("cuda")
     optimizer = alpha.optim.Adam(net.parameters(), lr=0.01)
 

@@ -172,7 +172,7 @@ def test_a_capture_that_finds_no_memory_gives_its_copies_of_the_arguments_back(c
 
 
 def test_a_replay_asks_for_no_memory_for_gradients_that_it_replaces() -> None:
-    """Those that the program holds are moved, and they alone."""
+    """Gradients that the program holds are moved, and they alone."""
     program = Program()
     for _ in range(CALLS):
         program.step(*program.data())
@@ -198,7 +198,7 @@ def stable_live(cuda: CudaDevice) -> int:
 
 @pytest.mark.parametrize("dropped", [False, True])
 def test_a_result_that_is_held_keeps_no_memory_of_graphs(cuda: CudaDevice, dropped: bool) -> None:
-    """Neither that of a step which is cleared, nor that of one which the program has no more."""
+    """A result keeps neither the memory of a step which is cleared, nor that of one which the program has dropped."""
     alpha.empty_cache("cuda")
     x = alpha.tensor(np.arange(MIB, dtype=np.float32), device="cuda")
 

@@ -125,7 +125,7 @@ def automatic_collection() -> Iterator[Any]:
 
 @pytest.mark.parametrize("held", [None, "data", "the state", "a view", "garbage"])
 def test_a_step_that_gives_parameters_other_memory(held: str | None, automatic_collection: Any) -> None:
-    """It is captured, and what the program holds of the memory before keeps its values."""
+    """The step is captured, and what the program holds of the memory before keeps its values."""
 
     def run(wrap: Wrap) -> tuple[list[Any], Any]:
         alpha.manual_seed(0)

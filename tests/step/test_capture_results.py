@@ -1,4 +1,4 @@
-"""What a captured step hands out is what the step itself hands out, also while it is held and written."""
+"""Results of a captured step are those that the step itself hands out, also while they are held and written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Pair(NamedTuple):
 
 
 class Held:
-    """What the steps below reach."""
+    """Tensors that the steps below reach."""
 
     def __init__(self) -> None:
         self.w = alpha.tensor(np.arange(4, dtype=np.float32), device="cuda", requires_grad=True)
@@ -91,7 +91,7 @@ def form(value: Any) -> Any:
 
 
 def run(name: str, wrap: Callable[[Any], Any]) -> tuple[list[Any], Any]:
-    """What is seen of the results, which are all held, compared with each other, written, and read at the end."""
+    """Values of the results, which are all held, compared with each other, written, and read at the end."""
     held, seen, results = Held(), [], []
     step = wrap(lambda a, b: RESULTS[name](held, a, b))
     other = wrap(lambda x: x * 3.0 + 1.0)

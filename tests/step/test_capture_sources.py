@@ -1,4 +1,4 @@
-"""Whatever a captured step reads on the host: its result is never stale, or the step is refused by name.
+"""Values that a captured step reads on the host: its result is never stale, or the step is refused by name.
 
 A source is one way to hold a number. It gives a function that reads the number, as a step would, and one that changes
 it. Each source is changed at several moments, and each result is compared with that of the function itself.
@@ -111,7 +111,7 @@ def registered_classes() -> tuple[Read, Write]:
 
 @source()
 def a_registry_of_python() -> tuple[Read, Write]:
-    """With functions that lead to whatever another package has, which the step never calls."""
+    """A registry has functions that lead to whatever another package has, which the step never calls."""
     held, others = types.SimpleNamespace(scale=1.0), type("Others", (), {})
     many = [[] for _ in range(30_000)]  # type: ignore[var-annotated]
     copyreg.pickle(others, lambda _: (len, (many,)))
@@ -741,7 +741,7 @@ def a_level_of_logging() -> tuple[Read, Write]:
 
 @source()
 def output() -> tuple[Read, Write]:
-    """What only writes something for people to read does not stop a capture."""
+    """A function that only writes something for people to read does not stop a capture."""
     logger, box = logging.getLogger("captured"), [1.0]
 
     def read() -> float:
@@ -796,7 +796,7 @@ def a_context_manager() -> tuple[Read, Write]:
 
 @pytest.fixture(autouse=True)
 def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What the sources write outside of themselves."""
+    """Restore what the sources write outside of themselves."""
     relu, forward, argv, environ = F.relu, nn.ReLU.forward, list(sys.argv), dict(os.environ)
     yield
     F.relu, activation.relu, nn.ReLU.forward = relu, relu, forward  # type: ignore[method-assign]
@@ -1088,7 +1088,7 @@ def test_what_is_forgotten_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_the_garbage_collector_calls_is_no_part_of_a_step() -> None:
-    """It runs at any moment, as a callback of a test tool that measures the collector, or as a finalizer."""
+    """The collector runs at any moment, as a callback of a test tool that measures it, or as a finalizer."""
     told: list[bytes] = []
 
     class Dying:

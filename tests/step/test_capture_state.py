@@ -1,4 +1,4 @@
-"""What makes another graph of a captured step, and what the step leaves in the program."""
+"""Changes that make another graph of a captured step, and what the step leaves in the program."""
 
 from __future__ import annotations
 

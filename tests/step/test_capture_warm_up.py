@@ -1,4 +1,4 @@
-"""What a step does in its first calls alone does not stop its capture; what it does at each call is named."""
+"""Actions of a step in its first calls alone, which do not stop its capture, and at each call, which are named."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_what_a_kind_of_call_does_at_first_stops_no_capture_of_it() -> None:
 
 
 def test_train_at_the_first_step_of_each_epoch() -> None:
-    """It changes the mode once per epoch, and the other steps are replays."""
+    """The step changes the mode once per epoch, and the other steps are replays."""
 
     def epochs(wrap: Callable[[Step], Any]) -> tuple[list[float], Any]:
         alpha.manual_seed(0)
@@ -159,7 +159,7 @@ def test_what_delays_a_capture_is_named() -> None:
 
 
 def test_a_step_that_is_refused_is_tried_again_later() -> None:
-    """After FIRST_REST calls, and then after GROWTH times as many."""
+    """The step is tried after FIRST_REST calls, and then after GROWTH times as many."""
     calls = MOST_DOUBTS + FIRST_REST + 12
     expected, *_ = results(with_count_to(20), lambda step: step, calls)
     with pytest.warns(CaptureWarning, match=r"it changes net\.calls: 2 became 3"):

@@ -115,7 +115,7 @@ def test_the_launches_are_those_of_the_step(silent: Callable[[str], CudaDevice],
 
 
 def test_a_gpu_that_is_not_there_has_a_network_of_the_cpu() -> None:
-    """So the kernels for any GPU can be known on any machine."""
+    """The kernels for any GPU can be known on any machine."""
     program = Program()
     with choosing(lambda v: "sm90" in v.name):
         units = {arch: alpha.dry_run(program.step, program.x, program.y, gpu=arch).units for arch in ARCHS}
@@ -175,7 +175,7 @@ def test_several_networks_have_names_of_their_own() -> None:
 
 
 def everything(program: Program) -> dict[str, Any]:
-    """What a step could change, values and identities."""
+    """State that a step could change, values and identities."""
     found: dict[str, Any] = {"modules": [(id(m), dict(vars(m))) for m in program.net.modules()]}
     found["tensors"] = [
         (id(t), id(t.array), t.requires_grad, t._grad, t._node, t._version.value, t._version.recorded, dict(t._hooks))
@@ -298,7 +298,7 @@ def test_tensors_that_share_memory_share_it_in_the_copy() -> None:
     found: list[Any] = []
 
     class Seen:
-        """Not copied, for it is a class."""
+        """Record of arrays that is not copied, because it is a class."""
 
         note = staticmethod(found.append)
 
@@ -389,7 +389,7 @@ def test_what_cannot_be_dry_run_says_why() -> None:
 
 
 def test_the_real_device_does_nothing_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also for a tensor that nobody could have known of."""
+    """A tensor that nobody could have known of is left alone, too."""
     device = alpha.get_device("cuda")
     monkeypatch.setitem(globals(), "WEIGHT", alpha.tensor(np.ones(4, np.float32), device=device))
     weight = WEIGHT

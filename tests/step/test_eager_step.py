@@ -1,4 +1,4 @@
-"""How many Python calls an eager step makes: a step without `alpha.capture` is as fast as its Python code.
+"""Number of Python calls of an eager step: a step without `alpha.capture` is as fast as its Python code.
 
     python tests/step/test_eager_step.py [PRECISION]
 
@@ -142,7 +142,7 @@ def test_a_warm_step_makes_few_python_calls(precision: str) -> None:
     ids=["Conv2d", "BatchNorm2d", "MaxPool2d", "LeakyReLU", "Conv2d and BatchNorm2d"],
 )
 def test_few_frames_lie_between_a_layer_and_its_kernel(layer: Callable[[], nn.Module], most: int) -> None:
-    """Between the call of the layer and `Driver.launch`."""
+    """Frames are counted between the call of the layer and `Driver.launch`."""
     with counting("tf32") as driver:
         module = layer().to("cuda")
         x = alpha.tensor(np.zeros((512, 16, 16, 64), np.float32), device="cuda", requires_grad=True)
@@ -250,7 +250,7 @@ def losses_that_are_kept() -> Iterator[None]:
 
 
 def two_networks() -> Iterator[None]:
-    """As a generator and a discriminator."""
+    """Two networks in turn, as a generator and a discriminator."""
     (first, first_optimizer), (second, second_optimizer) = small_net(), small_net()
     while True:
         x, y = batch()

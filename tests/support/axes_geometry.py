@@ -15,7 +15,7 @@ def axis(I: int, F: int, s: int = 1, p: int = 0, d: int = 1) -> Axis:
 
 
 def make(N: int, C: tuple[int, int], depth: Axis, height: Axis, width: Axis) -> ConvShape:
-    """With C = (input, output) channels."""
+    """Shape with C = (input, output) channels."""
     d, h, w = depth, height, width
     sizes = N, h.I, w.I, *C, h.F, w.F, h.s, w.s, h.p, w.p, h.O, w.O
     return ConvShape(*sizes, 1, h.d, w.d, d.I, d.F, d.s, d.p, d.d, d.O)

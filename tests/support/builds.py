@@ -16,7 +16,7 @@ from alpha.runtime.registry import standing_in
 
 
 class Builds:
-    """What was compiled, and the threads in which it was."""
+    """Units that were compiled, and the threads in which they were."""
 
     def __init__(self) -> None:
         self.units: list[tuple[str, tuple[str, ...]]] = []

@@ -25,7 +25,7 @@ def environment(*paths: str | Path, **variables: str) -> dict[str, str]:
 def run(
     command: Sequence[str | Path], *, check: bool = False, env: dict[str, str] | None = None, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """What a command gives and prints; its environment is `environment()` unless `env` is another one."""
+    """Results of a command, and what it prints; its environment is `environment()` unless `env` is another one."""
     env = environment() if env is None else env
     return subprocess.run(command, check=check, env=env, capture_output=True, text=True, timeout=HANG_S, **options)
 
@@ -36,5 +36,5 @@ def start(command: Sequence[str | Path], *, env: dict[str, str] | None = None, *
 
 
 def finish(process: subprocess.Popen[str], text: str | None = None) -> tuple[str, str]:
-    """What a process has printed when it ends, after it was given a text."""
+    """Text that a process has printed when it ends, after it was given a text."""
     return process.communicate(text, timeout=HANG_S)

@@ -123,7 +123,7 @@ def cuda_shapes() -> list[ConvShape]:
 
 
 def arrays_of(row: Configuration) -> np.dtype:
-    """What the operands of a row are stored as."""
+    """Dtype in which the operands of a row are stored."""
     return np.dtype(ml_dtypes.bfloat16 if row.precision == "bf16" else np.float32)
 
 

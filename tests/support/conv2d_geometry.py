@@ -87,7 +87,7 @@ def _off(length: int, step: int) -> bool:
 
 
 def _axes(s: ConvShape) -> dict[str, bool]:
-    """What is true of the rows and columns of any row's shapes."""
+    """Facts that are true of the rows and columns of any row's shapes."""
     over = s.ph >= s.FH, s.pw >= s.FW
     rest = (s.IH + 2 * s.ph - s.FH) % s.sh, (s.IW + 2 * s.pw - s.FW) % s.sw
     return {
@@ -211,7 +211,7 @@ def _of_products(row: Configuration, s: ConvShape) -> dict[str, bool]:
 
 
 def _of_last_layers(row: Configuration, s: ConvShape) -> dict[str, bool]:
-    """Those of the first layer that the kernel computes; the padding ends where the filter does."""
+    """Facts of the first layer that the kernel computes; the padding ends where the filter does."""
     assert row.base is not None
     return _of_first_layers(row.base, direct.swapped(s)) | {
         "no padding of rows": s.ph == 0 < s.FH - 1,
@@ -382,7 +382,7 @@ def whole(row: Configuration) -> ConvShape | None:
 
 
 def _first_taps(row: Configuration) -> tuple[ConvShape, ...]:
-    """For Hopper's smallest tiles: groups that lack the first taps of a filter row, and of a column."""
+    """Shapes for Hopper's smallest tiles: groups that lack the first taps of a filter row, and of a column."""
     if not is_hopper(row) or row.operator == WEIGHT or (row.tile["BM"], row.tile["BN"]) != (128, 64):
         return ()
     IC, OC = (72, 24) if row.operator == FORWARD else (24, 72)
@@ -392,7 +392,7 @@ def _first_taps(row: Configuration) -> tuple[ConvShape, ...]:
 
 @functools.cache
 def _kept() -> dict[str, list[list[int]]]:
-    """By the row's name: the fields of each of its shapes."""
+    """Fields of each of a row's shapes, by the row's name."""
     kept: dict[str, list[list[int]]] = json.loads(FILE.read_text())
     return kept
 

@@ -20,7 +20,7 @@ def make(
 def grouped(
     I: Pair, filters: Pair, stride: Pair, padding: Pair, groups: int, C: Pair, N: int = 2, dilation: Pair = (1, 1)
 ) -> ConvShape:
-    """With C = (input, output) channels per group."""
+    """Shape with C = (input, output) channels per group."""
     weight = groups * C[1], *filters, C[0]
     return conv_shape("test", (N, *I, groups * C[0]), weight, stride, padding, groups=groups, dilation=dilation)
 

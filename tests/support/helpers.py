@@ -1,4 +1,4 @@
-"""What the operator tests share: gradients by central difference, comparison with PyTorch, kernels compiled quickly."""
+"""Helpers of the operator tests: gradients by central difference, comparison with PyTorch, kernels compiled quickly."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def compiled_quickly() -> AbstractContextManager[object]:
 
 
 def python_calls(function: Callable[[], object]) -> Counter[CodeType]:
-    """How often a call of the function calls each Python function: its cost, whatever else the machine does."""
+    """Number of calls of each Python function in a call of `function`: its cost, whatever else the machine does."""
     counts: Counter[CodeType] = Counter()
 
     def note(frame: FrameType, event: str, _: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a cuda device launches, and in which arithmetic: the only way to see that a precision is not ignored."""
+"""Log of what a cuda device launches, and in which arithmetic: nothing else shows that a precision is not ignored."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ OPERANDS = re.compile(r"^unsupported operand|not supported between")
 
 @dataclass
 class Tally:
-    """What became of the samples of one operator, layer or optimizer."""
+    """Outcome of the samples of one operator, layer or optimizer."""
 
     right: int = 0
     wrong: list[str] = field(default_factory=list)
@@ -89,7 +89,7 @@ Order = tuple[int, ...] | None  # a transposition, or None
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the channels of an operator's tensors are; all orders are for PyTorch -> Alpha."""
+    """Layout of the channels of an operator's tensors; all orders are for PyTorch -> Alpha."""
 
     key: str
 
@@ -244,7 +244,7 @@ def call_alpha(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def judged(error: Exception) -> Exception:
-    """Whether an exception is a refusal with a message, or a breakdown."""
+    """Verdict on an exception: a refusal with a message, or a breakdown."""
     name = type(error).__name__
     frame = traceback.extract_tb(error.__traceback__)[-1]
     text = str(error)

@@ -1,4 +1,4 @@
-"""How far float32 may be from an expression: each operator rounds, and passes on what its operands have lost.
+"""Rounding of float32 in an expression: each operator rounds, and passes on what its operands have lost.
 
 `bound` evaluates the C++ expression of an elementwise primitive in float64, and beside each number how far float32 may
 be from it. It needs the error of each elementary function, which ULPS states once; all else follows from the
@@ -81,7 +81,7 @@ class Rounded:
         return cls(array, np.zeros_like(array))
 
     def rounded(self, units: float = 1.0) -> Rounded:
-        """With what rounding the numbers loses."""
+        """Numbers, with what rounding them loses."""
         return Rounded(self.value, self.error + units * (UNIT * np.abs(self.value) + UNIT * TINY))
 
     def __neg__(self) -> Rounded:

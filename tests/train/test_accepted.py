@@ -33,7 +33,7 @@ class Closing(SGD):
 
 
 class Plain(SGD):
-    """Its step has an argument that may be left out."""
+    """Optimizer whose step has an argument that may be left out."""
 
     def step(self, closure: Any = None, *others: Any, **named: Any) -> Any:
         return super().step(closure)

@@ -59,7 +59,7 @@ def _usual_handler() -> Iterator[None]:
 
 @pytest.mark.parametrize("resident", [True, False])
 def test_no_step_compiles_a_kernel(fresh: CudaDevice, builds: Builds, resident: bool) -> None:
-    """Of training and of evaluation, also of a shorter last batch; before the first step, and all at once."""
+    """Kernels of training, of evaluation and of a shorter last batch are compiled at once before the first step."""
     subject = trainer(fresh, resident=resident)
     seen: list[int] = []
     usual = subject._train_step
@@ -87,7 +87,7 @@ def test_no_step_compiles_a_kernel(fresh: CudaDevice, builds: Builds, resident: 
 
 
 def test_what_is_asked_for_and_when(asked: Calls) -> None:
-    """Once per step, size of a batch and precision; with a training step those of its evaluation."""
+    """Kernels are asked for once per step, size of a batch and precision; a training step includes its evaluation."""
     subject = trainer("cuda", resident=True)
     train, test = DataLoader(data(10), 4), DataLoader(data(6), 3)
     results = [subject.train_epoch(train), subject.evaluate(test), subject.train_epoch(train), subject.evaluate(test)]

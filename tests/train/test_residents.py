@@ -1,4 +1,4 @@
-"""Which data sets a Trainer copies to the device, and how long they stay there."""
+"""Data sets that a Trainer copies to the device, and the time that they stay there."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Part(Subset):
 
 
 class Named(ArrayDataset):
-    """Its items are made as usual."""
+    """Data set whose items are made as usual."""
 
     name = "named"
 

@@ -62,7 +62,7 @@ def trainer(device: str = "cpu", kind: Any = Adam, **options: Any) -> Trainer:
 
 
 def train(run: Run, subject: Trainer) -> list[Row]:
-    """To the end, or to an interrupt, as the example does it."""
+    """Train to the end, or to an interrupt, as the example does it."""
     try:
         while len(run.history.rows) < EPOCHS:
             run.trained = run.trained or subject.train_epoch(loader())
@@ -190,7 +190,7 @@ class Augmented(ArrayDataset):
 def test_random_items_are_resumed_exactly(
     device: str, tmp_path: Path, call: int, seed: int | None, monkeypatch: Any
 ) -> None:
-    """Also by a loader with other threads or without a seed, and in evaluations."""
+    """The loader may have other threads or no seed, and evaluations draw, too."""
     kept = data()
     monkeypatch.setitem(globals(), "loader", lambda: DataLoader(data(), BATCH, shuffle=True, seed=seed))
     monkeypatch.setitem(globals(), "data", lambda: Augmented(kept.images, kept.labels, kept.classes))
@@ -214,7 +214,7 @@ def test_random_items_are_resumed_exactly(
 
 
 def test_an_evaluation_draws_by_the_epoch_of_the_trainer(device: str) -> None:
-    """Not by how often its loader was read, which a resumed run does not know."""
+    """A resumed run does not know how often a loader was read, so that count decides nothing."""
     kept = data()
     tested = DataLoader(Augmented(kept.images, kept.labels, kept.classes), 6)
     subject, losses = trainer(device), []

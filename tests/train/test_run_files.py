@@ -191,7 +191,7 @@ def test_a_link_stays_and_its_target_is_written(tmp_path: Path) -> None:
 
 
 def identity(path: Path) -> tuple[int, ...]:
-    """What says that nothing has replaced or written what is at a path; reading a link changes other facts of it."""
+    """Facts that tell that nothing has replaced or written what is at a path; to read a link changes other facts."""
     found = path.lstat()
     return found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns
 

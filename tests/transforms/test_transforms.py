@@ -294,7 +294,7 @@ def test_a_crop_that_is_larger_than_the_image() -> None:
 
 @pytest.mark.parametrize("size", [(6, 8), (5, 7), (9, 12), (12, 8), (10, 15)])
 def test_the_middle_of_an_image(size: tuple[int, int]) -> None:
-    """As torchvision's: an odd rest is rounded to the even number, a small image gets zeros around."""
+    """The middle is torchvision's: an odd rest is rounded to the even number, a small image gets zeros around."""
     expected = IMAGES
     for axis, wanted in enumerate(size, 1):
         length = expected.shape[axis]
@@ -359,7 +359,7 @@ def shifted(image: np.ndarray, down: int, right: int) -> np.ndarray:
 
 
 def test_a_resized_part_has_its_area_and_ratio() -> None:
-    """Of a ramp, the numbers at opposite sides tell how large the part is and where it begins."""
+    """Numbers at opposite sides of a ramp tell how large the part is and where it begins."""
     ramp = (
         np.stack(np.meshgrid(np.arange(64), np.arange(80), indexing="ij"), -1)[None].repeat(200, 0).astype(np.float32)
     )

@@ -84,7 +84,7 @@ def native_channel_shuffle(x: AnyTensor, groups: int) -> Tensor:
 
 @function_layer(pixel_shuffle, upscale_factor=positive_integer)
 class PixelShuffle(FunctionLayer):
-    """r x r channels become a block of r x r pixels   (.., H, W, C r r) -> (.., H r, W r, C)"""
+    """Blocks of r x r pixels, each made of r x r channels   (.., H, W, C r r) -> (.., H r, W r, C)"""
 
     upscale_factor: int
 

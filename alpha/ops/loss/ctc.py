@@ -122,7 +122,10 @@ def _extended(labels: Tensor, blank: int) -> Tensor:
 
 
 def _log_likelihood(x: Tensor, states: Tensor, blank: int, times: Any, counts: Any) -> Tensor:
-    """log of the sum over all ways, by the forward recursion over (time, state)   x (T, N, C), states (N, L) -> (N,)"""
+    """Logarithm of the sum over all ways, by the forward recursion over (time, state)
+
+    x (T, N, C), states (N, L) -> (N,)
+    """
     T, (N, L) = x.shape[0], states.shape
 
     def never(width: int) -> Tensor:

@@ -68,7 +68,7 @@ class PointwiseLoss:
         self.slopes = (self._slope(f"{primitive}_slope", slope), self._slope(f"{primitive}_target_slope", target_slope))
 
     def _slope(self, name: str, rule: Rule | None) -> Primitive | None:
-        """r times the slope, and times dY, which is c, if there is no third operand."""
+        """Product of r and the slope, and of dY, which is c, if there is no third operand."""
         if rule is None:
             return None
         if self.third:

@@ -173,7 +173,7 @@ def sqrt(x: Tensor) -> Tensor:
 
 @unary(("exp(a)", np.exp), multiply, "Y", takes=of_floats, operator="Exponential")
 def exp(x: Tensor) -> Tensor:
-    """e to the power of x, elementwise"""
+    """The power e^x, elementwise"""
 
 
 @unary(("log(a)", np.log), divide, takes=of_floats, operator="Logarithm")

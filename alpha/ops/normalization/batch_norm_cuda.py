@@ -255,7 +255,7 @@ def plan_gradients(
     sign: int,
     rectifier: Rectifier,
 ) -> Plan:
-    """dw and db as sums over segments of rows, which the last block merges; then dX; `shape`: of X (..., C).
+    """Plan of dw and db as sums over segments of rows, which the last block merges; then dX; `shape`: of X (..., C).
 
     magnitude: whether the largest of dX is found, too.
     sign: where the sign of what the rectifier was given is from. With FROM_Y, dZ is made, too, and dX comes from it.

@@ -45,7 +45,7 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """lr goes from its first value to `eta_min` along a cosine, again and again (Loshchilov & Hutter, ICLR 2017).
+    """Cycles of lr from its first value to `eta_min` along a cosine (Loshchilov & Hutter, ICLR 2017).
 
     Args:
         optimizer: its groups' "lr" is set.

@@ -49,7 +49,7 @@ class _MomentumCycle(LRScheduler):
 
 
 class CyclicLR(_MomentumCycle):
-    """lr goes linearly from `base_lr` to `max_lr` and back, again and again (Smith, WACV 2017).
+    """Cycles of lr, linearly from `base_lr` to `max_lr` and back, again and again (Smith, WACV 2017).
 
     Args:
         optimizer: its groups' "lr" is set.
@@ -157,7 +157,7 @@ class CyclicLR(_MomentumCycle):
 
 
 class OneCycleLR(_MomentumCycle):
-    """lr goes up to `max_lr` and down to nearly nothing, once (Smith & Topin 2019).
+    """One cycle of lr, up to `max_lr` and down to nearly nothing (Smith & Topin 2019).
 
     Args:
         optimizer: its groups' "lr" is set.

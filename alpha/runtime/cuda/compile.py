@@ -150,7 +150,7 @@ def cuda_compiler(arch: str) -> Compiler:
 
 
 def find_nvcc() -> Path | None:
-    """nvcc of CUDA_HOME, of PATH, or of /usr/local/cuda."""
+    """The nvcc of CUDA_HOME, of PATH, or of /usr/local/cuda."""
     homes = [os.environ.get("CUDA_HOME"), "/usr/local/cuda"]
     in_home, in_default = [shutil.which("nvcc", path=f"{home}/bin") if home else None for home in homes]
     found = in_home or shutil.which("nvcc") or in_default

@@ -157,7 +157,7 @@ def test_empty(device: str) -> None:
 
 
 def test_a_new_activation_is_two_expressions(device: str) -> None:
-    """As the documentation shows it: one call defines both devices."""
+    """One call defines both devices, as the documentation shows it."""
     name = "cube"
     cube = activation(
         name,
@@ -193,7 +193,10 @@ def test_gelu_of_what_overflows_when_it_is_squared() -> None:
 
 
 def test_gelu_of_every_bfloat16(device: str) -> None:
-    """Within 3e-5 of the exact result before it is rounded, also where it is tiny; cuda has a form for these alone."""
+    """Results are within 3e-5 of the exact one before it is rounded, also if it is tiny.
+
+    cuda has a form for these numbers alone.
+    """
     special = pytest.importorskip("scipy.special")
     bits = np.array([n for n in range(1 << 16) if not 0x7F80 < n % 0x8000 < 0x7FC0], np.uint16).view(BFLOAT16)
     x = alpha.tensor(bits, requires_grad=True, device=device)

@@ -207,7 +207,7 @@ def test_other_dtypes_do_not_meet_it(device: str) -> None:
 
 
 def test_float32_and_bfloat16_give_float32(device: str) -> None:
-    """As in PyTorch, so that a sum of losses or a running mean is not rounded to 8 bits."""
+    """Mixed dtypes are as in PyTorch, so that a sum of losses or a running mean is not rounded to 8 bits."""
     one = alpha.full((3,), 1.0, dtype="bfloat16", device=device)
     total, mean = alpha.full((3,), 256.0, device=device), alpha.ones(3, device=device)
     for _ in range(3):
@@ -312,7 +312,7 @@ def layers() -> dict[str, tuple[nn.Module, tuple[int, ...]]]:
 @pytest.mark.parametrize("name", ["conv", "transposed", "linear", "block"])
 @pytest.mark.parametrize("dtype", [F32, BF16])
 def test_layers_take_and_give_bfloat16(device: str, name: str, dtype: str) -> None:
-    """On cuda with precision "bf16" and either input; on cpu where the input is so. Parameters stay float32."""
+    """Layers on cuda take either input with precision "bf16"; on cpu the input is bfloat16. Parameters stay float32."""
     results = {}
     for precision in ("float32", "bf16"):
         layer, shape = layers()[name]

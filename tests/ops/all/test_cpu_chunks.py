@@ -86,7 +86,7 @@ MORE: list[Case] = [
 
 
 def cases(name: str) -> list[Case]:
-    """Those of few elements; of long parameters and gradients some elements."""
+    """Cases of few elements; of long parameters and gradients some elements."""
     with_length = name in WITH_LENGTH
     found = [
         (name, tuple(map(shortened, case[:-1] if with_length else case)), case[-1] if with_length else 0)
@@ -190,7 +190,7 @@ def test_convolutions() -> None:
 
 
 def test_convolutions_of_pieces() -> None:
-    """Those of one and three axes, with dilation and groups, whose pieces are copied through views."""
+    """Convolutions of one and three axes have pieces that are copied through views, with dilation and groups."""
     calls = {
         "conv1d": ((3, 11, 4), (6, 3, 2), {"stride": 2, "padding": 4, "dilation": 3, "groups": 2}),
         "conv2d": ((3, 9, 8, 4), (6, 3, 2, 2), {"stride": (1, 2), "padding": 3, "dilation": (2, 3), "groups": 2}),

@@ -551,7 +551,7 @@ def test_integers_in_operators(device: str, name: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_devices_agree_about_integers(dtype: str) -> None:
-    """What one device computes with integers the other computes, too."""
+    """Integers that one device computes with are computed with on the other, too."""
     calls = {name: ours for name, (ours, _) in UNARY.items()}
     calls |= {name: lambda x, f=f: f(x, x) for name, f in BINARY.items()}
     for name, function in calls.items():

@@ -104,7 +104,7 @@ DRAWS: dict[str, tuple[Any, ...]] = {
 
 @pytest.mark.parametrize("name", DRAWS)
 def test_draws_of_a_generator(device: str, name: str) -> None:
-    """They follow from the generator alone, and leave the program's own numbers where they are."""
+    """The numbers follow from the generator alone, and leave the program's own numbers where they are."""
     ends = []
     for seed, before in ((3, 0), (3, 1), (4, 0)):
         alpha.manual_seed(before)

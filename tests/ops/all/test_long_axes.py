@@ -40,7 +40,7 @@ REFUSED = {"matmul", "layer_norm", "batch_norm", "max_pool1d", "interpolate", "c
 
 
 def refusal(function: Callable[[alpha.Tensor], Any]) -> str | None:
-    """Why a function refuses a long axis in a dry run, in which no array has memory; None: it has a plan."""
+    """Reason why a function refuses a long axis in a dry run, in which no array has memory; None: it has a plan."""
     try:
         alpha.dry_run(lambda: function(alpha.zeros(LONG, device="cuda")), gpu="sm_90a")
     except AlphaError as error:

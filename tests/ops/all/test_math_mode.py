@@ -1,4 +1,4 @@
-"""Which arithmetic ran: the precision that was asked for is neither ignored nor left out of the backward pass.
+"""Arithmetic that ran: the precision that was asked for is neither ignored nor left out of the backward pass.
 
 An accuracy limit cannot show it, since float32 keeps every limit. So the macros of the launched kernels are read,
 and numbers are multiplied that only float32, or only float32 and tf32, can hold.
@@ -97,7 +97,7 @@ def at_once(backward: Callable[[], None]) -> None:
 
 
 def in_a_thread(backward: Callable[[], None]) -> None:
-    """Whose own precision is another."""
+    """Run a backward pass in a thread whose own precision is another."""
     errors: list[Exception] = []
 
     def work() -> None:
@@ -135,7 +135,7 @@ def test_the_kernels_of_a_precision_are_launched(arch: str, name: str, wanted: s
 def test_the_backward_pass_has_the_precision_of_its_forward_pass(
     arch: str, name: str, wanted: str, precision: str
 ) -> None:
-    """In whatever thread, and whatever has been set since."""
+    """The precision is the same in whatever thread, and whatever has been set since."""
     for between in (in_a_thread, *map(after, PRECISIONS)):
         assert launched(arch, name, wanted, precision, between) == {expected(arch, precision)}
         alpha.set_precision("float32")
@@ -151,7 +151,7 @@ def test_set_precision_is_the_same_switch() -> None:
 
 
 def test_the_log_tells_modes_apart() -> None:
-    """On Hopper, where one kernel serves all modes."""
+    """One kernel serves all modes on Hopper."""
     on, seen = recording("sm_90a"), {}
     for precision in PRECISIONS:
         with choosing(lambda v: "sm90" in v.name), observed_launches(on) as log, alpha.precision(precision):
@@ -231,7 +231,10 @@ def kept(on: Any, name: str, wanted: str, precision: str) -> set[float]:
 def test_what_a_precision_cannot_hold_is_lost(
     arch: str, name: str, wanted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And what it can hold is exact. The cpu computes in float32 always, sm_75 on operands of the precision."""
+    """Numbers that a precision can hold are exact.
+
+    The cpu computes in float32 always, sm_75 on operands of the precision.
+    """
     monkeypatch.setattr(matmul_cuda, "preferred", lambda p, v, target: not v.is_ffma)  # at these sizes too
     matmul_cuda._choose_row.cache_clear()
     try:

@@ -55,7 +55,7 @@ def result(make: Callable[[], Any]) -> str:
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
 @pytest.mark.parametrize("name", binary())
 def test_results_have_pytorchs_dtype(name: str) -> None:
-    """Where PyTorch takes two floating dtypes Alpha does, too; where both take two dtypes, the results have one."""
+    """Alpha takes two floating dtypes if PyTorch does; if both take two dtypes, the results have one dtype."""
     torch = pytest.importorskip("torch")
     function, wrong = binary()[name], []
     for first, second in itertools.product(DTYPES, repeat=2):

@@ -1,4 +1,4 @@
-"""In-place forms of operators: they write what the operator gives, record its gradient, and guard what others saved."""
+"""Forms of operators in place: they write what the operator gives, record its gradient, and guard what others saved."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_guards_of_leaves_views_and_saved_arrays(device: str, name: str) -> None
 
 
 def test_what_an_operator_in_place_saved_is_guarded(device: str) -> None:
-    """Those that save their result see a later write; those that keep a copy do not mind."""
+    """Operators that save their result see a later write; those that keep a copy do not mind."""
     x = alpha.tensor(VALUES, device=device, requires_grad=True)
     y = (x * 1.0).exp_()
     y.add_(1.0)
@@ -232,7 +232,7 @@ def test_products_of_two_recorded_tensors(device: str) -> None:
 
 
 def test_gradients_of_sources(device: str) -> None:
-    """What is scattered or added is recorded, also into a tensor that was in no graph."""
+    """Sources that are scattered or added are recorded, also into a tensor that was in no graph."""
     for call, wanted in (
         (lambda x, v: x.scatter_(1, index(x), v), [[1, 1, 1], [1, 1, 1]]),  # as in PyTorch
         (lambda x, v: x.scatter_add_(1, index(x), v), [[1, 1, 1], [1, 1, 1]]),
@@ -334,7 +334,7 @@ def test_products_of_vectors_and_of_batches(device: str) -> None:
 
 
 def test_sums_of_products_read_the_old_values_of_the_tensor(device: str) -> None:
-    """Also if they are given parts of x, or x itself; and so do their gradients."""
+    """The factors may be parts of x, or x itself; the gradients read the old values, too."""
     expected = VALUES + 2 * VALUES[0] * VALUES[1]
     x = alpha.tensor(VALUES, device=device)
     np.testing.assert_allclose(x.addcmul_(x[0], x[1], value=2).numpy(), expected, rtol=1e-6)

@@ -104,7 +104,7 @@ def methods() -> list[str]:
 
 
 def others(q: Tensor, part: Callable[[Any], Any]) -> np.ndarray:
-    """Which elements of q are not in the part."""
+    """Mask of the elements of q that are not in the part."""
     numbers = alpha.arange(q.size).reshape(*q.shape)
     return ~np.isin(numbers.numpy(), part(numbers).numpy())
 
@@ -295,7 +295,7 @@ def test_a_part_of_a_leaf_that_requires_a_gradient_is_refused() -> None:
 
 
 def test_a_part_whose_history_is_not_known_is_refused(device: str) -> None:
-    """As a view of memory that was written by a recorded operator since."""
+    """The part is a view of memory that was written by a recorded operator since."""
     h = alpha.tensor(X, device=device, requires_grad=True) * 1
     part = h[:, 1].view(2, 2)
     h[:, 1] = h[:, 2]
@@ -405,7 +405,7 @@ def test_an_optimizer_of_a_part() -> None:
 
 
 def test_an_optimizer_reads_parts_anew(device: str) -> None:
-    """Its parameters and their gradients, which no forward has read since the other memory was written."""
+    """Parameters and gradients are parts that no forward has read since the other memory was written."""
     w, g = alpha.tensor(X, device=device), alpha.tensor(X, device=device)
     part = w[:, 0].requires_grad_()
     part.grad = g[:, 1]

@@ -62,7 +62,7 @@ def test_tiny_numbers(scale: float, limit: float) -> None:
 @pytest.mark.cuda
 @pytest.mark.parametrize("row", [v for v in CONFIGURATIONS if v.math is MathMode.BF16X3], ids=lambda v: v.name)
 def test_truncated_sums_leave_bfloat16_terms_more_exact_than_tf32(row: Configuration) -> None:
-    """They are not promoted. One scaled fp16 term has an error of 2.9e-4."""
+    """The sums are not promoted. One scaled fp16 term has an error of 2.9e-4."""
     device = alpha.get_device("cuda")
     if not row.supports(LONG, cuda_target(device)):
         pytest.skip(f"{row.name} is for another GPU than {device.properties.name}")

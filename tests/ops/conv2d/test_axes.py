@@ -33,7 +33,7 @@ VIDEO = ConvAxes(8, 64, 64, 1, (axis(8, 3, 1, 1), axis(28, 3, 1, 1), axis(28, 3,
 @pytest.mark.parametrize("part", first_of("first shapes", "other shapes"))
 @pytest.mark.parametrize("row", sample_of(AXES))
 def test_every_row_equals_the_formula(row: Configuration, part: str) -> None:
-    """On two of the shapes in turn; a row of the sample also on the others."""
+    """Each row computes two of the shapes in turn; a row of the sample also computes the others."""
     device = hopper()
     limit = {"float32": 1e-6, "tf32": 1e-3, "bf16": 5e-3}[row.precision]
     turn, shapes = AXES.index(row), axes_geometry.of(row)
@@ -113,7 +113,7 @@ def test_a_video_layer_is_one_piece_on_hopper_alone() -> None:
 
 
 def test_pieces_are_taken_if_they_are_predicted_to_be_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if only the copies of their arrays make the difference."""
+    """The copies of the pieces' arrays alone may make the difference."""
     s = with_axes(VIDEO)
     assert s is not None
     for whole, cut, expected in ((10.0, 1.0, 1), (1e9, 1.0, 3), (1e9, 1e9, 1)):
@@ -188,7 +188,7 @@ def test_arrays_of_bfloat16_are_predicted_as_such(monkeypatch: pytest.MonkeyPatc
 
 
 def test_shapes_with_another_depth_have_keys_of_their_own() -> None:
-    """Though their arrays and rows are the same: 2 planes of 6 rows, 3 planes of 4."""
+    """The arrays and rows of both are the same: 2 planes of 6 rows, 3 planes of 4."""
     two, three = (make(2, (8, 8), axis(n, 1), axis(12 // n, 1), axis(4, 3)) for n in (2, 3))
     assert two.X == three.X
     assert two.extras != three.extras

@@ -26,7 +26,7 @@ LAYER = make(8, (6, 6), (64, 128), (3, 3), p=(1, 1))
 
 
 def error_of(name: str, X: np.ndarray, dY: np.ndarray, column: int) -> float:
-    """Of dW for one input channel."""
+    """Error of dW for one input channel."""
     device = hopper()
     found = device.download(compute(BY_NAME[name], device.upload(X), device.upload(dY), LAYER))
     exact = reference.backward_weight(X.astype(np.float64), dY.astype(np.float64), LAYER)
@@ -121,7 +121,7 @@ def test_a_known_magnitude_costs_no_pass() -> None:
 
 
 def test_dw_has_fp16_terms_if_both_magnitudes_are_known() -> None:
-    """As within a training step, in which kernels of batch normalisation have found them. One term is faster then."""
+    """Kernels of batch normalisation find both magnitudes within a training step. One term is faster then."""
     device = DryDevice.double(hopper().properties)
     X, dY = device.empty(WIDE.X, np.float32), device.empty(WIDE.Y, np.float32)
     found = {}

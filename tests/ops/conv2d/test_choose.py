@@ -56,7 +56,7 @@ def gpu(arch: str) -> DryDevice:
 
 @functools.cache
 def most_threads(entry: str) -> int:
-    """Of a block, by the kernel's __launch_bounds__ if they are a number."""
+    """Largest number of threads of a block, by the kernel's __launch_bounds__ if they are a number."""
     for path in source_root().glob("conv2d/**/*.cu"):
         for name, bound in entries(path.read_text()):
             if name == entry and bound.isdigit():
@@ -88,7 +88,7 @@ def shapes(draw: st.DrawFn, first_layer: bool = False) -> ConvShape:
 
 
 def run(arch: str, operator: str, s: ConvShape, precision: str, statistics: bool = False) -> list[Launch]:
-    """What the operator launches, with a bias and an activation."""
+    """Launches of the operator, with a bias and an activation."""
     on = gpu(arch)
     dtype = BFLOAT16 if precision == "bf16" else FLOAT32
     first, second = (on.empty(getattr(s, name), dtype) for name in OPERANDS[operator])
@@ -228,7 +228,7 @@ def test_shapes_at_the_limits(name: str, arch: str) -> None:
 @pytest.mark.parametrize("arch", GPUS)
 @pytest.mark.parametrize("row", [v for v in CONFIGURATIONS if v.device == "cuda"], ids=lambda v: v.name)
 def test_a_row_that_says_it_can_fits(row: Configuration, arch: str) -> None:
-    """Also where it does not pay: forced by name, or timed by the autotuner."""
+    """A row may run for a shape for which it does not pay: forced by name, or timed by the autotuner."""
     on = gpu(arch)
     dtype = BFLOAT16 if row.precision == "bf16" else FLOAT32
     for s in EDGES.values():
@@ -253,7 +253,7 @@ TARGETS = {"cpu": Target("cpu"), **{arch: target(arch) for arch in GPUS}}
 @given(s=st.one_of(shapes(), shapes(True)))
 @settings(max_examples=60, deadline=None)
 def test_the_fastest_by_prediction_is_chosen(s: ConvShape) -> None:
-    """It is one that can and is preferred; on the cpu, where nothing is predicted, the first of these."""
+    """The choice is supported and preferred; on the cpu, where nothing is predicted, it is the first of such rows."""
     for on in TARGETS.values():
         for operator in OPERANDS:
             for precision in PRECISIONS:
@@ -282,7 +282,7 @@ def cycles(v: Configuration, s: ConvShape, on: Target) -> float:
 
 
 def test_a_new_algorithm_is_taken_if_it_is_preferred(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anybody has counted its work. For another shape the choice stays."""
+    """A new algorithm runs before anybody has counted its work. For another shape the choice stays."""
     s, on = EDGES["wide tiles"], TARGETS["sm_90"]
     usual = choose(FORWARD, s, on)
     new = replace(usual, name="new", make=lambda *given: None, preferred=lambda s, t: s.IC == 512)
@@ -306,7 +306,7 @@ def test_the_last_row_of_an_operator_serves_any_shape(operator: str, device: str
 
 
 def test_a_choice_needs_no_gpu() -> None:
-    """What is chosen for a target is what runs on a device of it."""
+    """The choice for a target is the row that runs on a device of it."""
     for arch, on in TARGETS.items():
         for s in EDGES.values():
             for operator in OPERANDS if arch != "cpu" else ():
@@ -314,7 +314,7 @@ def test_a_choice_needs_no_gpu() -> None:
 
 
 def test_drawn_shapes_reach_every_kernel() -> None:
-    """So that the draw above means something."""
+    """The draw above means something only if it reaches every kernel."""
     rng = np.random.default_rng(0)
     seen: set[str] = set()
     for _ in range(200):

@@ -75,7 +75,7 @@ def test_adjoint_identity(s: ConvShape) -> None:
 @pytest.mark.parametrize("part", first_of("first shapes", "other shapes"))
 @pytest.mark.parametrize("row", sample_of(CUDA_ROWS))
 def test_every_cuda_row_equals_the_formula(row: Configuration, part: str) -> None:
-    """On its drawn shapes; the first two are one and the same with rows and columns exchanged.
+    """Each row computes its drawn shapes; the first two are the same but for rows and columns exchanged.
 
     The others with bias and activation, if the row has them; the larger tiles of a kernel only on whole tiles.
     """
@@ -120,7 +120,7 @@ def test_the_shapes_of_a_row_have_all_of_its_checklist(row: Configuration) -> No
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 def test_every_shape_has_a_row(operator: str, target: Target) -> None:
-    """Of the precision that is asked for, or better."""
+    """The row has the precision that is asked for, or a better one."""
     for s, precision in itertools.product(cuda_shapes(), ("float32", "tf32", "bf16")):
         chosen = choose(operator, s, target, precision)
         assert shape_for(chosen, s, target), f"{chosen.name} cannot compute {s} on {target}"
@@ -134,7 +134,7 @@ def test_every_shape_has_a_row(operator: str, target: Target) -> None:
     smallest_of(v for v in CONFIGURATIONS if v.supports_epilogue and v.precision != "tf32"),
 )
 def test_bias_and_activation_with_the_product(row: Configuration) -> None:
-    """As by operators of their own, also if a tile is wider than the channels."""
+    """The results are as by operators for bias and activation alone, also if a tile is wider than the channels."""
     device = alpha.get_device("cuda") if row.supports(SIMPLE, AMPERE) else hopper()
     s = conv2d_geometry.of(row)[0]
     first, second = (a.astype(arrays_of(row)) for a in operands(row.operator, s, "float32"))
@@ -209,7 +209,7 @@ def test_splits_of_a_tile() -> None:
 
 
 def test_ping_pong_warpgroups_at_two_stages() -> None:
-    """If each held a step until its next has come, both would wait."""
+    """The warpgroups would both wait if each held a step until its next has come."""
     s = make(320, (5, 6), (40, 32), (1, 6), (1, 5))
     row = next(v for v in CONFIGURATIONS if v.name == "sk_dilated_sm90_bf16_64x64")
     first, second = (a.astype(arrays_of(row)) for a in operands(WEIGHT, s, "float32"))
@@ -355,7 +355,7 @@ def test_transposed_convolution_equals_pytorch(stride, padding, output_padding) 
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a"])
 def test_two_runs_agree_bit_for_bit(operator: str, arch: str) -> None:
-    """Whatever the order of blocks, warps and lanes."""
+    """The order of blocks, warps and lanes makes no difference."""
     s = make(64, (4, 4), (32, 32), (3, 3), p=(1, 1))
     run = alpha.core.primitive.REGISTRY[operator]
     arrays = operands(operator, s, "float32")
@@ -405,7 +405,7 @@ def test_aligned_arrays_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_images_of_a_task_on_the_cpu() -> None:
-    """They fill the scratch, but 16 tasks and 512 rows for each product come first."""
+    """Images fill the scratch, but 16 tasks and 512 rows for each product come first."""
     assert cpu._images_per_task(1000, 4, 10, 4) == 128
     assert cpu._images_per_task(10_000, 1000, 10, 4) == 625
     assert cpu._images_per_task(10_000, 4, 1 << 15, 4) == 32
@@ -419,7 +419,7 @@ def test_scratch_is_used_again() -> None:
 
 
 def test_splits_of_sk_dilated() -> None:
-    """As many blocks as the GPU holds, at least 6 steps each, at most 64 MiB of partial sums."""
+    """Blocks are as many as the GPU holds, with at least 6 steps each and at most 64 MiB of partial sums."""
     s = make(64, (8, 8), (64, 64), (3, 3), p=(1, 1))
     assert partial_sums.num_splits(10, 10_000, s, 216) == 21
     assert partial_sums.num_splits(10, 100, s, 216) == 16
@@ -454,5 +454,5 @@ def test_cycles_of_the_tensor_cores() -> None:
 
 
 def test_the_gpu_of_a_target_is_no_part_of_it() -> None:
-    """So that a choice is remembered for all GPUs of a kind."""
+    """One choice is remembered for all GPUs of a kind."""
     assert Target("cuda", (9, 0), 132, gpu=alpha.get_device("cpu")) == Target("cuda", (9, 0), 132)

@@ -50,7 +50,7 @@ def run(row: Configuration, s: ConvShape, arrays: list[np.ndarray]) -> np.ndarra
 
 
 def operands_of(row: Configuration, s: ConvShape, small: int) -> list[np.ndarray]:
-    """As the row takes them, one of them of about 1e-6."""
+    """Operands as the row takes them, one of them of about 1e-6."""
     arrays = list(conv2d_cases.operands(row.operator, s, "float32"))
     arrays[small] *= np.float32(1e-6)
     return [a.astype(arrays_of(row)).astype(np.float32) for a in arrays]
@@ -121,7 +121,7 @@ def _beside_the_window(s: ConvShape, n: int, ih: int, iw: int, ic: int) -> np.nd
 @pytest.mark.parametrize("row", smallest_of(CONFIGURATIONS))
 @pytest.mark.parametrize("which", first_of(0, 1))
 def test_what_is_not_finite_reaches_what_it_touches(row: Configuration, which: int) -> None:
-    """And the other results are as accurate as without it."""
+    """The other results are as accurate as without it."""
     s = shape_of(row)
     arrays = operands_of(row, s, which)
     rng = np.random.default_rng(which)

@@ -143,7 +143,7 @@ def test_few_long_rows_are_no_work_for_a_block_per_row() -> None:
 
 @pytest.mark.parametrize("row", [v for v in CONFIGURATIONS if v.name.startswith("direct_weight")], ids=lambda v: v.name)
 def test_partial_sums_have_a_limit(row: Configuration) -> None:
-    """As those of the other kernels: 64 MiB, however many blocks fit the GPU."""
+    """The limit is that of the other kernels: 64 MiB, however many blocks fit the GPU."""
     s, few = (stem(64, (8, 8), (3, OC), (5, 5), padding=(2, 2)) for OC in (1 << 14, 64))
     dtype = BFLOAT16 if row.precision == "bf16" else FLOAT32
     for shape in (s, few):

@@ -72,7 +72,7 @@ def test_equals_the_formula(row: Configuration, name: str) -> None:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_the_operators_take_them(precision: str) -> None:
-    """What the two gradients launch for a last layer, and what they compute."""
+    """The two gradients of a last layer launch these kernels, and are right."""
     device, s = alpha.get_device("cuda"), make(2, (32, 32), (64, 2), (1, 1))
     dtype = ml_dtypes.bfloat16 if precision == "bf16" else np.float32
     for operator, gradient in ((INPUT, conv2d_backward_input), (WEIGHT, conv2d_backward_weight)):
@@ -169,7 +169,7 @@ def test_the_swapped_shape() -> None:
     [(8 * 256 * 256, 128), (8 * 227 * 227, 227), (8 * 257 * 257, 257), (2003, 1), (6, 6), (1000, 125)],
 )
 def test_rows_of_a_matrix_product(pixels: int, row: int) -> None:
-    """As long as rows of images are, whatever the images were."""
+    """Rows are as long as rows of images are, whatever the images were."""
     s = ConvShape(pixels, 1, 1, 64, 2, 1, 1, 1, 1, 0, 0, 1, 1)
     assert (1, pixels // row, row, 2) == direct.swapped(s).X
     assert (1, pixels // row, row, 64) == direct.swapped(s).Y

@@ -29,7 +29,7 @@ from alpha.runtime.cuda.driver_dry import DryDevice
 
 
 def drawn(seed: int, channels: int = 1) -> ConvShape | None:
-    """At most so many input channels per group."""
+    """Shape that is drawn, with at most so many input channels per group."""
     rng = random.Random(seed)
 
     def pair(least: int, most: int) -> Pair:
@@ -122,7 +122,7 @@ CASES = [
 
 @pytest.mark.parametrize(("row", "s"), CASES)
 def test_every_cuda_row_equals_the_formula(row: Configuration, s: ConvShape) -> None:
-    """With bias and activation if the row has them."""
+    """Rows compute with bias and activation if they have them."""
     device = alpha.get_device("cuda")
     first, second = (a.astype(arrays_of(row)) for a in operands(row.operator, s, "float32"))
     exact = OPERATORS[row.operator][0](first.astype("float64"), second.astype("float64"), s)
@@ -137,7 +137,7 @@ def test_every_cuda_row_equals_the_formula(row: Configuration, s: ConvShape) -> 
 
 
 def limit_of(row: Configuration) -> float:
-    """Of the relative error. dW is float32 in every precision; tensor cores truncate as they accumulate."""
+    """Limit of the relative error. dW is float32 in every precision; tensor cores truncate as they accumulate."""
     if row.precision == "float32" or row.operator == WEIGHT:
         return 1e-5 if "_sm80_" in row.name else 2e-6
     return {"tf32": 1e-3, "bf16": 5e-3}[row.precision]
@@ -146,7 +146,7 @@ def limit_of(row: Configuration) -> float:
 @pytest.mark.filterwarnings("ignore:invalid value")
 @pytest.mark.parametrize("row", [row for row in GROUPED if "_sm80_" in row.name], ids=lambda row: row.name)
 def test_what_is_not_finite_stays_near_its_group(row: Configuration) -> None:
-    """It may reach the other group of its eight channels, and what its tap or channel meets of the padding."""
+    """Values may reach the other group of eight channels, and what their tap or channel meets of the padding."""
     device, s = alpha.get_device("cuda"), grouped((6, 11), (3, 3), (1, 1), (1, 1), 6, (4, 4))
     for which, place in ((0, (1, 2, 4, 13)), (1, (13, 1, 2, 2) if row.operator != WEIGHT else (1, 2, 4, 13))):
         arrays = [a.astype(arrays_of(row)) for a in operands(row.operator, s, "float32")]
@@ -195,7 +195,7 @@ def test_what_runs_is_planned() -> None:
 
 
 def test_layers_of_resnext_run_as_they_are() -> None:
-    """On cuda; on cpu their groups are packed."""
+    """Layers run as they are on cuda; on cpu their groups are packed."""
     for C, size, stride in ((128, 56, 1), (256, 56, 2), (512, 14, 1), (1024, 14, 2), (1024, 7, 1)):
         s = grouped((size, size), (3, 3), (stride, stride), (1, 1), 32, (C // 32, C // 32), N=32)
         assert small_groups.supports_all(s)
@@ -277,7 +277,7 @@ def test_rows_are_loaded_ahead_as_registers_allow() -> None:
 def test_segments_are_as_long_as_whole_waves_of_blocks_need(
     operator: str, layer: tuple[int, int, int, int], rows: int
 ) -> None:
-    """As measured on an H200: a last wave of few blocks takes as long as a full one, except with large filters."""
+    """Measured on an H200: a last wave of few blocks takes as long as a full one, except with large filters."""
     H, C, F_, stride = layer
     s = conv_shape("test", (64, H, H, C), (C, F_, F_, 1), (stride, stride), (F_ // 2, F_ // 2), groups=C)
     problem = ConvProblem(operator, s, "bf16", dtype=BFLOAT16)

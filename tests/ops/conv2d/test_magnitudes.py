@@ -89,7 +89,7 @@ def test_a_convolution_finds_three_magnitudes(layer: str) -> None:
 
 
 def test_a_gradient_that_is_written_into_between_two_passes_has_its_own_scale() -> None:
-    """Otherwise the fp16 terms of the second pass would overflow."""
+    """The old scale would let the fp16 terms of the second pass overflow."""
     device = hopper()
     x, w = (Tensor(device.upload(draw(shape, i)), requires_grad=True) for i, shape in enumerate(SIZES))
     with choosing(in_fp16_terms):
@@ -258,7 +258,7 @@ def normalized(y: Tensor, w: Tensor) -> Tensor:
 
 
 def test_what_is_written_to_a_result_changes_its_scale() -> None:
-    """Otherwise the fp16 terms would overflow."""
+    """The old scale would let the fp16 terms overflow."""
     device = hopper()
     w = Tensor(device.upload(draw(SIZES[1], 1)))
     with alpha.no_grad(), choosing(in_fp16_terms), standing_in(device), trials() as trial:
@@ -300,7 +300,7 @@ def test_who_reads_the_magnitude_of_an_array() -> None:
 
 @pytest.mark.parametrize("branch", [lambda z: z * 1.0, lambda z: z[0]], ids=["of all", "of a part"])
 def test_a_gradient_that_another_one_is_added_to_has_its_own_scale(branch: Callable[[Tensor], Tensor]) -> None:
-    """That of batch normalisation comes first, because its node is newer. One that is larger is added in place."""
+    """Batch normalisation gives its gradient first, because its node is newer. A larger one is added in place."""
     device = hopper()
     found = []
     for normalised in (True, False):
@@ -318,7 +318,7 @@ def test_a_gradient_that_another_one_is_added_to_has_its_own_scale(branch: Calla
 
 
 def test_a_gradient_from_the_user_has_its_own_scale() -> None:
-    """That of batch normalisation, multiplied since, is given to a convolution by the user or by a hook."""
+    """The gradient of batch normalisation, multiplied since, is given to a convolution by the user or by a hook."""
     device = hopper()
     x, w = (Tensor(device.upload(draw(shape, i)), requires_grad=True) for i, shape in enumerate(SIZES))
     with choosing(in_fp16_terms):

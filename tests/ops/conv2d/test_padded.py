@@ -65,7 +65,7 @@ def test_every_configuration_that_takes_packs_computes_the_others(v: Configurati
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("operator", OPERANDS)
 def test_bias_activation_and_statistics_are_those_of_the_channels(operator: str, precision: str) -> None:
-    """Also if a kernel computes the padding's channels, too, whose results nobody sees."""
+    """A kernel may compute the padding's channels, too, whose results nobody sees."""
     s, dtype = SHAPES["both odd"], ml_dtypes.bfloat16 if precision == "bf16" else np.float32
     if operator == WEIGHT:
         return
@@ -88,7 +88,7 @@ def test_bias_activation_and_statistics_are_those_of_the_channels(operator: str,
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_layer_with_odd_channels_trains_as_on_the_cpu(precision: str) -> None:
-    """Through the functions, whose magnitudes and statistics are found beside the convolution."""
+    """The functions train, whose magnitudes and statistics are found beside the convolution."""
     rng, found = np.random.default_rng(0), []
     arrays = [rng.standard_normal(shape).astype(np.float32) for shape in ((8, 5, 5, 19), (21, 3, 3, 19), (21,))]
     for device in (alpha.get_device("cpu"), hopper()):

@@ -1,4 +1,4 @@
-"""What is launched for many layers, on paper: a change of the choice or of the cost model shows as a change of a file.
+"""Launches for many layers, on paper: a change of the choice or of the cost model shows as a change of a file.
 
 Most numbers of a launch (tiles, output pixels per block, stages, splits) change its speed and not its result, so no
 other test sees them. tests/golden/conv2d_plans.txt has a line for each launch. If a change is meant, write the file
@@ -57,7 +57,7 @@ LAYERS = [
 
 
 def splits(operator: str, s: ConvShape, precision: str) -> str:
-    """Into how many splits the K of the output tiles is cut on an H100, counted."""
+    """Counts of the splits into which the K of the output tiles is cut on an H100."""
     tile = Tile.of(choose(operator, s, HOPPER, precision))
     forward = operator == FORWARD
     output = output_tiles.conv_v2_tiles(s, tile) if forward else output_tiles.ks_deconv_tiles(s, tile)

@@ -144,7 +144,7 @@ def test_the_constants_of_the_reference_name_every_configuration() -> None:
 
 
 def test_few_outputs_take_what_the_first_layer_of_dY_takes_and_a_rotation() -> None:
-    """So the constants of the direct kernels hold for both."""
+    """The constants of the direct kernels hold for both."""
     s = layer(8, 32, 64, 3, 3)
     of_dY = direct.swapped(s)
     for v in (v for v in CONFIGURATIONS if v.base is not None):
@@ -159,7 +159,7 @@ def test_few_outputs_take_what_the_first_layer_of_dY_takes_and_a_rotation() -> N
 
 
 def test_a_1x1_convolution_is_a_matrix_product() -> None:
-    """Only with stride 1, without padding, with many channels, and if an int holds the number of rows."""
+    """The stride must be 1, without padding, with many channels, and an int must hold the number of rows."""
     s = layer(3, 5, 16, 24, 1)
     assert (s.as_product.X, s.as_product.W, s.as_product.Y) == ((75, 1, 1, 16), (24, 1, 1, 16), (75, 1, 1, 24))
     assert seen_by_kernels(s, target()) == s.as_product

@@ -41,7 +41,7 @@ FINDERS = [v for v in CONFIGURATIONS if v.supports_statistics]
     ],
 )
 def test_statistics_of_the_result(row: Configuration) -> None:
-    """With a large mean, with split-K, with many tiles per block, and with tiles that have rows outside of the map.
+    """Cases are a large mean, split-K, many tiles per block, and tiles that have rows outside of the map.
 
     With bfloat16 they are the statistics of the results before these are rounded.
     """
@@ -150,7 +150,7 @@ def test_a_sequential_leaves_other_modules_alone() -> None:
 
 
 def test_thousands_of_parts_merge(rng: np.random.Generator) -> None:
-    """As the statistics of all rows, running statistics too; some parts are empty."""
+    """The result is the statistics of all rows, and running statistics, too; some parts are empty."""
     device, C = hopper(), 20
     counts = rng.integers(0, 17, 1500)
     rows = (100 + rng.standard_normal((counts.sum(), C))).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What a kernel configuration says that it supports, it computes: from a shape that it takes, one number changes.
+"""Shapes that a kernel configuration says it supports, it computes: from a shape that it takes, one number changes.
 
 Wherever the configuration still says yes, it is compared with the formula. `make test` runs a change if no other kernel
 must be compiled for it, or if it asks for another kind of kernel, which most refuse; `make gate` runs all of them.
@@ -100,7 +100,7 @@ def base_of(row: Configuration) -> ConvShape:
 
 
 def units(row: Configuration, s: ConvShape, target: Target) -> set[Any]:
-    """What is compiled for a shape."""
+    """Kernels that are compiled for a shape."""
     problem = ConvProblem(row.operator, s, row.precision, dtype=arrays_of(row))
     launches = plan_configuration(problem, row, target).launches
     return {(x.source, x.entry, tuple(sorted(x.defines.items()))) for x in launches}

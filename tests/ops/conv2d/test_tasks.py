@@ -81,7 +81,7 @@ def test_a_filter_of_floats_that_stays_is_transposed_on_its_way(K: int, GN: int)
 
 
 def test_the_model_counts_the_transposition() -> None:
-    """By the numbers of the filter; a filter that TMA loads costs its warps nothing."""
+    """Cycles grow with the numbers of the filter; a filter that TMA loads costs its warps nothing."""
     row = next(v for v in INPUT_ROWS if v.name == "ks_deconv_sm90_tf32_128x128")
     other = next(v for v in FORWARD_ROWS if v.name == "conv_v2_sm90_tf32_128x128")
     few, many = (time_model.of(row, make(128 * 400, (1, 1), (128, K), (1, 1)), H200).converted for K in (64, 128))
@@ -91,7 +91,7 @@ def test_the_model_counts_the_transposition() -> None:
 
 
 def test_a_filter_of_two_taps_of_which_one_meets_the_map() -> None:
-    """It stays, but it is not the first tap, so it is not W as it lies in memory."""
+    """The filter stays in shared memory; the tap is not the first one, so it is not W as it lies in memory."""
     row = next(v for v in INPUT_ROWS if v.name == "ks_deconv_sm90_tf32_128x64")
     device = hopper(FEW)
     s = make(128 * 3 * device.properties.num_sms, (2, 1), (40, 72), (2, 1), (3, 1), (1, 0))
@@ -103,7 +103,7 @@ def test_a_filter_of_two_taps_of_which_one_meets_the_map() -> None:
 
 
 def test_a_filter_that_is_transposed_may_have_one_tile() -> None:
-    """It saves a launch. Other filters stay only if several tiles use them."""
+    """The transposed filter of one tile saves a launch. Other filters stay only if several tiles use them."""
     s, rows = make(100, (1, 1), (64, 40), (1, 1)), (FORWARD_ROWS, INPUT_ROWS)
     found = []
     for row in (next(v for v in group if v.name.endswith("_sm90_tf32_128x64")) for group in rows):
@@ -129,7 +129,7 @@ def test_large_tiles_of_dX_share_an_sm_only_with_a_stride(name: str) -> None:
 
 
 def test_a_filter_that_stays_is_read_once() -> None:
-    """By the model."""
+    """The model counts one read of the filter."""
     row = next(v for v in FORWARD_ROWS if v.name == "conv_v2_sm90_bf16_128x192")
     one, two = (time_model.of(row, make(rounds * 132 * 128, (1, 1), (24, 144), (1, 1)), H200).read for rounds in (2, 4))
     assert one == 2 * 128 * 128 + 192 * 128
@@ -138,7 +138,7 @@ def test_a_filter_that_stays_is_read_once() -> None:
 
 @pytest.mark.parametrize("row", sample_of(ROWS))
 def test_a_block_computes_many_tiles(row: Configuration) -> None:
-    """Of filters of one tap, with two steps of K, and of nine taps; the last tiles and the last steps are not full."""
+    """Tiles have filters of one tap, with two steps of K, and of nine taps; last tiles and last steps are not full."""
     device = hopper(FEW)
     GN, sms = row.tile["BN"] + 8, device.properties.num_sms
     channels = (72, GN) if row.operator == FORWARD else (GN, 72)

@@ -26,7 +26,7 @@ HOPPER = Target("cuda", (9, 0), 132, 227 << 10, name="NVIDIA H200")
 
 @st.composite
 def axes(draw: st.DrawFn) -> Axis:
-    """With a stride or a dilation, filters and paddings larger than the axis among them."""
+    """Axes with a stride or a dilation, filters and paddings larger than the axis among them."""
     number = st.integers
     I, F, p = draw(number(1, 12)), draw(number(1, 7)), draw(number(0, 9))
     s, d = draw(st.sampled_from([(1, 1), (2, 1), (3, 1), (5, 1), (1, 2), (1, 4)]))

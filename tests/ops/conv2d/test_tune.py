@@ -44,7 +44,7 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
 
 
 def forget() -> None:
-    """As in a new process."""
+    """Forget everything, as in a new process."""
     for cached in (tune.tuning_cache, _fastest, _choose, _cached_plan, matmul_cuda._choose_row):
         cached.cache_clear()
 
@@ -206,7 +206,7 @@ def test_another_cache_folder_is_measured_again(gpu: Device, tmp_path: Path, mon
 
 
 def test_tuning_begins_when_it_is_asked_for(gpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of a shape that was computed before."""
+    """Tuning may begin for a shape that was computed before."""
     asked = measuring(monkeypatch, {})
     x, w = (alpha.zeros(*shape, device=gpu) for shape in (SHAPE.X, SHAPE.W))
     for tuned in ("0", "1"):
@@ -276,7 +276,7 @@ def test_what_the_table_would_take_is_the_default_of_a_product(
 
 
 def launched_by_all(gpu: Device, operator: str = FORWARD) -> dict[str, list[Launch]]:
-    """What each candidate for SHAPE launches."""
+    """Launches of each candidate for SHAPE."""
     on = DryDevice.double(gpu.properties)  # type: ignore[attr-defined]
     launches = {}
     for row in applicable(operator, SHAPE, cuda_target(gpu)):
@@ -286,7 +286,7 @@ def launched_by_all(gpu: Device, operator: str = FORWARD) -> dict[str, list[Laun
 
 
 def test_all_candidates_are_compiled_at_once(gpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the first of them runs."""
+    """The candidates are compiled before the first of them runs."""
     done: list[object] = []
     monkeypatch.setattr(tune, "compile_units", lambda driver, units: done.append((driver, set(units))))
     monkeypatch.setattr(tune, "measure", lambda device, calls: done.append("measured") or dict.fromkeys(calls, 1.0))
@@ -312,7 +312,7 @@ def test_a_tuned_choice_is_followed_by_the_models(
 
 
 def test_a_dry_run_measures_nothing(gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes the table's row, and lists the kernels of all candidates; or it takes what a run has measured."""
+    """A dry run takes the table's row and lists the kernels of all candidates, or takes what a run has measured."""
     asked = measuring(monkeypatch, {"implicit_gemm_ffma": 1.0})
     x, w = (alpha.tensor(np.zeros(shape, np.float32), device=gpu) for shape in (SHAPE.X, SHAPE.W))
     launches = launched_by_all(gpu)
@@ -333,7 +333,7 @@ def test_a_dry_run_measures_nothing(gpu: Device, tmp_path: Path, monkeypatch: py
 
 
 def test_the_files_that_make_a_measurement_old() -> None:
-    """They are those that choose and launch convolutions and matrix products, and their kernels."""
+    """The files are those that choose and launch convolutions and matrix products, and their kernels."""
     found = {"/".join(path.parts[-2:]) for path in tune._sources()}
     assert {"select/choose.py", "conv2d/conv_v2.py", "gemm/tiles.py", "matmul/cuda.py"} <= found
     assert {"common/fp16_terms.cuh", "matmul/sm80.cu"} <= found

@@ -69,7 +69,7 @@ LAYERS: dict[str, tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], di
 @pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16], ids=str)
 @pytest.mark.parametrize("layer", LAYERS)
 def test_the_gradient_has_the_dtype_of_the_weight(layer: str, dtype: np.dtype[Any]) -> None:
-    """Whatever the operands were cast to. Depthwise layers of few pixels, which are not split, are cast."""
+    """The operands may be cast to any dtype. Depthwise layers of few pixels, which are not split, are cast."""
     function, x_shape, w_shape, options = LAYERS[layer]
     rng, device = np.random.default_rng(0), hopper()
     x = alpha.tensor(rng.standard_normal(x_shape, np.float32).astype(BFLOAT16), device=device)

@@ -65,7 +65,7 @@ def test_each_split_of_each_row_has_one_block(name: str) -> None:
 
 
 def test_a_row_that_meets_less_of_the_map_has_fewer_splits() -> None:
-    """Of four rows of the map the edge rows of the filter meet three, and blocks of all rows are as long."""
+    """The edge rows of the filter meet three of four rows of the map, and blocks of all rows are as long."""
     _, found = schedule_of(SMALL)
     edge, middle, other = found.splits.reshape(3, 3)
     assert set(edge) == set(other)
@@ -137,7 +137,7 @@ def test_equal_splits_are_added_as_those_of_other_kernels() -> None:
 
 
 def test_the_busiest_sm() -> None:
-    """As if each block was given to the SM that is free first."""
+    """Each block is given, as it were, to the SM that is free first."""
     groups = [Blocks(9.0, 5), Blocks(7.5, 11), Blocks(7.0, 1), Blocks(2.0, 40)]
     for num_sms in (1, 3, 7, 60):
         ends = [(0.0, 0)] * num_sms

@@ -71,7 +71,7 @@ def test_no_piece_multiplies_a_zero_of_depth_or_dilation(seed: int) -> None:
 
 
 def test_runs_are_all_phases_in_their_order() -> None:
-    """Of every small axis, also with an output more; and no two runs could be one."""
+    """Runs cover every small axis, also with an output more; and no two runs could be one."""
     lengths = itertools.product((1, 2, 5, 8), (1, 3), range(1, 7), range(7), range(1, 7), (0, 1))
     for I, F_, s, p, d, more in lengths:
         axis = Axis(I, F_, s, p, d, max(1, output_length(I, F_, s, (p, p), d) + more))
@@ -227,7 +227,7 @@ def test_results_and_gradients_are_pytorchs_on_cuda(seed: int) -> None:
     "options", [{"groups": 2, "dilation": 2, "padding": 1}, {"stride": 3, "padding": 4, "groups": 2}]
 )
 def test_bfloat16(device: str, options: dict[str, Any]) -> None:
-    """Also of results that read nothing: the bias is float32, they are bfloat16."""
+    """Results that read nothing are bfloat16, too, though the bias is float32."""
     values = np.random.default_rng(0)
     arrays = [values.standard_normal(shape).astype(np.float32) for shape in ((2, 5, 6, 4), (4, 3, 1, 2), (4,))]
     found = []
@@ -243,7 +243,7 @@ def test_bfloat16(device: str, options: dict[str, Any]) -> None:
 
 
 def test_what_reads_nothing_is_the_bias(device: str) -> None:
-    """With a padding above the filter there are outputs in every phase that meet no input."""
+    """Outputs that meet no input are in every phase, if the padding is above the filter."""
     x, w = (alpha.tensor(np.ones(shape, np.float32), device=device) for shape in ((1, 2, 2, 2), (2, 1, 1, 1)))
     b = alpha.tensor(np.array([2.0, -2.0], np.float32), device=device)
     y = F.conv2d(x, w, b, stride=3, padding=4, dilation=1, groups=2, negative_slope=0.5).numpy()

@@ -44,7 +44,7 @@ CASES: dict[str, tuple[str, tuple[int, ...], tuple[int, ...], Any]] = {  # funct
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", CASES)
 def test_results_and_gradients_are_those_of_the_cpu(name: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of patches as products, which are forced here: a small one need not be faster."""
+    """Patches as products are forced here: a small one need not be faster."""
     monkeypatch.setattr(whole, "predicted_cycles", lambda _, shape, *rest: 1e12 if shape.taps > 1 else 0)
     as_product.cache_clear()
     function, *shapes, stride = CASES[name]
@@ -113,7 +113,7 @@ def test_the_copy_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_bias_of_a_transposed_convolution_is_that_of_its_channels(device: str) -> None:
-    """Its result has few channels, and a patch of it many."""
+    """The result has few channels, and a patch of it many."""
     rng = np.random.default_rng(0)
     x, w, b = (rng.standard_normal(s).astype(np.float32) for s in ((2, 2, 2, 3, 8), (8, 2, 2, 2, 3), (3,)))
     y = F.conv_transpose3d(*(alpha.tensor(a, device=device) for a in (x, w, b)), 2)

@@ -34,7 +34,7 @@ def shape_of(c: ConvAxes) -> ConvShape:
 
 @st.composite
 def axes(draw: st.DrawFn, most: int = 7) -> Axis:
-    """Also with a padding above the filter, and with an output more or less than the sizes give."""
+    """Axes of convolutions, also with a padding above the filter, and with an output more or less than usual."""
     number = st.integers
     I, F, s, d = draw(number(1, most)), draw(number(1, 3)), draw(number(1, 3)), draw(number(1, 4))
     p = draw(number(0, d * (F - 1) + 2))
@@ -55,7 +55,7 @@ def convolutions(draw: st.DrawFn) -> ConvAxes:
 
 
 def kinds(operator: str, c: ConvAxes) -> set[str]:
-    """How the operator is cut on the cpu."""
+    """Ways in which the operator is cut on the cpu."""
     cut = pieces._pieces(operator, c, np.zeros(1), "float32")
     depth, h, w = c.axes
     output = c.Y if operator == FORWARD else c.X
@@ -96,7 +96,7 @@ def activated(Y: np.ndarray, b: np.ndarray | None, slope: float) -> np.ndarray:
 
 
 def operands(operator: str, c: ConvAxes, dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of both operators the image and the filters, and a bias that differs from channel to channel, of both signs."""
+    """Image and filters of both operands, and a bias that differs from channel to channel, of both signs."""
     rng = np.random.default_rng(0)
     X, W = rng.standard_normal(c.X if operator == FORWARD else c.Y), rng.standard_normal(c.W)
     channels = c.OC if operator == FORWARD else c.IC

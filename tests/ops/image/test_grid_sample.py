@@ -64,7 +64,7 @@ def test_zeros_beside_the_image_count(device: str) -> None:
 
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
 def test_places_that_are_no_numbers_read_zero(device: str, mode: str) -> None:
-    """Also numbers beyond the largest integer."""
+    """Numbers beyond the largest integer read zero, too."""
     places = [(np.nan, 0), (0, np.inf), (-np.inf, 0), (1e30, 0), (3e38, -3e38)]
     with np.errstate(all="ignore"):
         assert not at(RAMP + 1, places, device, mode=mode).any()

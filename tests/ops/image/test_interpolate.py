@@ -48,7 +48,7 @@ def test_what_is_not_read_does_not_matter(device: str) -> None:
 
 
 def test_an_axis_that_keeps_its_length_is_copied(device: str) -> None:
-    """Whatever the factor is, as in PyTorch on the cpu; so is one that "nearest" doubles."""
+    """The factor makes no difference, as in PyTorch on the cpu; an axis that "nearest" doubles is copied, too."""
     x = alpha.tensor(np.array([0.0, 3.0, 5.0], np.float32).reshape(1, 3, 1), device=device)
     for mode, factor, expected in (
         ("nearest", 1.3, [0, 3, 5]),

@@ -24,7 +24,7 @@ from alpha.ops.kernel.casts import (
 
 
 def test_the_dtype_of_an_unpickled_array_is_numpys_object() -> None:
-    """So that `array.dtype is FLOAT32`, which the largest kernels ask, is true of each float32 array of a GPU."""
+    """The check `array.dtype is FLOAT32` of the largest kernels is true of each float32 array of a GPU."""
     unpickled = pickle.loads(pickle.dumps(np.zeros((3, 1, 4, 1, 5), np.float32)))
     assert unpickled.dtype is not FLOAT32
     assert alpha.tensor(unpickled, device="cuda").array.dtype is FLOAT32

@@ -130,7 +130,7 @@ def test_blocks_of_a_column_sum_fit() -> None:
 
 @pytest.mark.parametrize(("parts", "size"), [(4, 126_976), (20, 49_152), (44, 20_480), (3, 512)])
 def test_a_sum_of_parts_has_a_block_for_each_sm(parts: int, size: int) -> None:
-    """Or blocks of one warp, if there are too few columns."""
+    """Blocks have one warp if there are too few columns."""
     (launch,) = plan_reduce_splits("part", "sum", parts, Buffer((size,), FLOAT32), num_sms=132).launches
     blocks, across = launch.grid[0], launch.block[0]
     assert blocks * across * 4 >= size
@@ -139,7 +139,7 @@ def test_a_sum_of_parts_has_a_block_for_each_sm(parts: int, size: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 4100])
 def test_sums_of_parts_are_rounded_once(size: int) -> None:
-    """To bfloat16; also a single one, which is a row of its own."""
+    """The sums are rounded to bfloat16; so is a single part, which is a row of its own."""
     parts = np.random.default_rng(0).standard_normal((5, size), np.float32)
     parts[:, -1] = np.nan
     device, found = alpha.get_device("cuda"), []
@@ -167,7 +167,7 @@ SUMS = (  # of the middle axis: tiles of columns, a part of a tile; packs and si
 
 @pytest.mark.parametrize("dtype", first_of(BFLOAT16, np.dtype(np.float32), np.dtype(np.int64)))
 def test_a_sum_is_one_launch(dtype: np.dtype[Any]) -> None:
-    """Also where blocks share it, and again after that; of arrays that do not begin at multiples of 16 bytes, too."""
+    """Blocks may share a sum, and another sum may follow; arrays may begin at no multiple of 16 bytes."""
     device: Any = alpha.get_device("cuda")
     rng = np.random.default_rng(0)
     with trials() as trial:
@@ -186,7 +186,7 @@ def test_a_sum_is_one_launch(dtype: np.dtype[Any]) -> None:
 
 
 def test_which_sums_blocks_share() -> None:
-    """Those of long axes, if there are few of them."""
+    """Blocks share sums of long axes, if there are few of them."""
     with trials() as trial:
         for sizes, shared in (
             ((1, 60_000, 40), True),
@@ -217,7 +217,7 @@ ROW_LENGTHS = first_of(65, 256, 1000, 1, 2, 31, 33, 64, 127, 768, 4096, 7000)
 @pytest.mark.parametrize("dtype", [np.dtype(np.float32), BFLOAT16], ids=lambda d: d.name)
 @pytest.mark.parametrize("length", ROW_LENGTHS)
 def test_sums_and_extremes_of_rows(length: int, dtype: np.dtype[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of rows that do not begin at multiples of 16 bytes; ties and NaN count by the first column."""
+    """Rows may begin at no multiple of 16 bytes; ties and NaN count by the first column."""
     monkeypatch.setattr(reductions, "LEAST_ROW_BYTES", 0)
     device: Any = alpha.get_device("cuda")
     rng = np.random.default_rng(length)
@@ -271,7 +271,7 @@ def test_small_arrays_are_reduced_without_a_kernel_for_their_length() -> None:
 
 
 def test_the_parts_of_many_rows_are_added_by_several_blocks() -> None:
-    """As many as lines of 128 bytes allow; few rows, or columns of many blocks anyway, keep wide blocks."""
+    """The blocks are as many as lines of 128 bytes allow; few rows, or columns of many blocks, keep wide blocks."""
     for dtype, vector, B, tiles in (
         (FLOAT32, 4, 256, 8),
         (BFLOAT16, 8, 256, 4),

@@ -134,7 +134,7 @@ def test_softmax_of_unaligned_rows() -> None:
 
 @pytest.mark.parametrize("length", [65, 192, 1000])
 def test_softmax_of_special_rows(length: int) -> None:
-    """As softmax.cu: NaN if an element is NaN or +inf, or all are -inf; the other rows of a thread are as ever."""
+    """The rule of softmax.cu: NaN if an element is NaN or +inf, or all are -inf; a thread's other rows are as ever."""
     X = np.random.default_rng(0).standard_normal((6, length)).astype(np.float32)
     X[0, -1], X[1, 0], X[2], X[4, : length // 2] = INF, NAN, -INF, -INF
     for dtype in DTYPES:
@@ -263,7 +263,7 @@ def test_many_rows_share_the_blocks_of_a_gradient() -> None:
 
 
 def test_gradients_of_bfloat16_take_two_rows_at_a_time() -> None:
-    """As one has too few bytes in flight, unless a row needs several warps or most of the registers."""
+    """One row has too few bytes in flight, unless it needs several warps or most of the registers."""
     assert _sum_tile(256, BFLOAT16, 8) == RowTile(4, 32, 2, 2)
     assert _sum_tile(256, FLOAT32, 4) == RowTile(4, 32, 2, 1)
     assert _sum_tile(192, BFLOAT16, 8) == RowTile(4, 16, 3, 1)

@@ -44,7 +44,7 @@ def called(function: Any, row: LossRow, constants: dict[str, Any], others: dict[
 
 @pytest.mark.parametrize(("row", "settings"), SETTINGS)
 def test_gradients(row: LossRow, settings: dict[str, Any]) -> None:
-    """Of all inputs that are no labels or constants."""
+    """Gradients are checked of all inputs that are no labels or constants."""
     trained, constants, others = split(row, settings)
     exact = {k: alpha.tensor(v.astype(np.float64) if v.dtype.kind == "f" else v) for k, v in constants.items()}
     check_gradient(called(row.function, row, exact, others), *trained)
@@ -294,7 +294,7 @@ def test_ignored_labels_of_any_integer_type(device: str, dtype: type) -> None:
 
 
 def test_an_ignored_row_has_no_share_in_anything(device: str) -> None:
-    """Neither its logits nor its gradient, though they are inf and NaN, nor its number in the mean."""
+    """The row's logits and gradient, though they are inf and NaN, and its number in the mean count for nothing."""
     values = np.zeros((3, 4), np.float32)
     values[1] = [np.nan, np.inf, -np.inf, 1]
     target = alpha.tensor([0, -100, 1], device=device)
@@ -322,7 +322,7 @@ def test_an_ignored_label_fits_int64() -> None:
 
 @pytest.mark.parametrize("row", LOSSES, ids=lambda row: row.name)
 def test_a_loss_of_bfloat16_is_float32(row: LossRow) -> None:
-    """And its gradients have the dtype of the inputs."""
+    """The gradients have the dtype of the inputs."""
     inputs = {name: value for name, value in row.named_inputs.items() if value.dtype.kind == "f"}
     others = {name: alpha.tensor(value) for name, value in row.named_inputs.items() if name not in inputs}
 

@@ -102,7 +102,7 @@ def test_values_gradients_and_refusals_are_pytorchs(device: str, name: str) -> N
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["mse_loss", "l1_loss", "huber_loss"])
 def test_a_weight_has_the_shape_of_x(device: str, name: str) -> None:
-    """Also where x repeats: its weights then count once in a mean."""
+    """The x may repeat: its weights then count once in a mean."""
     torch = pytest.importorskip("torch")
     values = [drawn(kind, shape).astype(np.float32) for kind, shape in (("any", (3, 1)), ("any", (3, 4)))]
     weight = drawn("probability", (3, 1)).astype(np.float32)

@@ -66,7 +66,7 @@ def test_as_pytorch(device: str, rng: np.random.Generator) -> None:
 
 
 def test_the_gradient_of_log_probs(rng: np.random.Generator) -> None:
-    """Of the numbers themselves, without a log_softmax before them."""
+    """The gradient is that of the numbers themselves, without a log_softmax before them."""
     labels = alpha.tensor(np.array([[1, 1], [2, 1]]))
     check_gradient(lambda x: F.ctc_loss(x, labels, [5, 4], [2, 1]), rng.standard_normal((5, 2, 3)))
 

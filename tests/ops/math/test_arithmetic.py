@@ -136,7 +136,7 @@ AUGMENTED = {
 
 
 class Reflected:
-    """It would answer every operator that the tensor leaves to it."""
+    """Object that would answer every operator that the tensor leaves to it."""
 
     __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rpow__ = __rmatmul__ = lambda self, other: 0.0
 
@@ -282,7 +282,7 @@ def test_the_gradient_of_a_divisor_does_not_overflow_early(device: str) -> None:
 
 @pytest.mark.parametrize("name", [*BINARY, *UNARY])
 def test_gradients_of_arrays_of_several_chunks(name: str) -> None:
-    """On the cpu workers share a large array: every chunk is computed, where it belongs."""
+    """Workers share a large array on the cpu: every chunk is computed, where it belongs."""
     rows, columns = 3, workers.CHUNK_BYTES // 4 + 17
     values = [np.random.default_rng(i).uniform(0.5, 2.0, (rows, columns)).astype(np.float32) for i in range(2)]
     function: Callable[..., Tensor] = {**BINARY, **UNARY}[name]

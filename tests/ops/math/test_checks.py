@@ -1,4 +1,4 @@
-"""What elements are: finite, negative, close, among others; and whether two tensors are equal."""
+"""Checks of elements: finite, negative, close, among others; and the equality of two tensors."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_wrong_arguments_of_closeness() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 3, FEW, FEW + 1, 300])
 def test_membership(device: str, count: int) -> None:
-    """With few test elements each is compared; many are sorted together with the others."""
+    """Few test elements are each compared; many are sorted together with the others."""
     rng = np.random.default_rng(count)
     for kind, special in ((np.float32, [np.nan, np.inf, -0.0, 0.0]), (np.int64, [2**60, -(2**60)]), (np.uint8, [255])):
         elements = np.concatenate([rng.integers(0, 9, 44), special]).astype(kind).reshape(-1, 1)

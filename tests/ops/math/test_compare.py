@@ -22,7 +22,7 @@ NUMBERS = [0, 1, 2, -1, 255, 256, 300, 0.5, 1.0, -0.0, np.inf, -np.inf, np.nan, 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", RELATIONS)
 def test_numbers(device: str, name: str, dtype: str) -> None:
-    """As if both were real numbers: 1.5 is no integer, 300 no uint8."""
+    """Numbers compare as if both were real numbers: 1.5 is no integer, 300 no uint8."""
     relation = RELATIONS[name]
     values = np.array([0, 1, 2, 255]).astype(dtype)
     x, exact = alpha.tensor(values, device=device), values.astype(np.float64)

@@ -98,7 +98,7 @@ def test_words_as_in_pytorch(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, "bool"])
 def test_the_devices_agree_at_the_ends_of_the_range(dtype: str) -> None:
-    """Also where C++ leaves open what happens: overflow, division by 0, and shifts by more bits than there are."""
+    """Devices agree on what C++ leaves open: overflow, division by 0, and shifts by more bits than there are."""
     low, high = (0, 1) if dtype == "bool" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     signed = (-1, -2, -3) if dtype in ("int32", "int64") else ()
     numbers = np.array([low, high, 0, 1, *signed, *(() if dtype == "bool" else (2, 7, 31, 64, 100))], dtype)

@@ -97,7 +97,7 @@ def test_exponents_of_every_kind(device: str) -> None:
 
 
 def test_true_division_bit_for_bit(device: str, rng: np.random.Generator) -> None:
-    """Not the product with a rounded reciprocal: the bits are numpy's."""
+    """The bits are numpy's: a product with a rounded reciprocal would have others."""
     values = rng.standard_normal(2000).astype(np.float32)
     x = alpha.tensor(values, device=device)
     for n in (3, 7, 10, 49, 0.1, 1e-30):

@@ -149,7 +149,7 @@ def test_products_on_tensor_cores(p: Product, arch: str, precision: str, monkeyp
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("p", PRODUCTS, ids=str)
 def test_products_of_bfloat16(p: Product, arch: str) -> None:
-    """By a bf16 row or through float32; weight gradients keep what the sum has."""
+    """Products run by a bf16 row or through float32; weight gradients keep what the sum has."""
     device = gpu(arch)
     A, B, _ = operands_of(p)
     a, b = A.astype(BFLOAT16), B.astype(BFLOAT16)
@@ -186,7 +186,7 @@ def test_linear_in_every_precision(device: str, precision: str) -> None:
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
 def test_a_row_adds_the_bias_of_a_linear_layer(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one launch; a bias at an address that is not aligned is added in another one."""
+    """The bias is added in one launch; at an address that is not aligned it is added in another one."""
     math = {"float32": "fp16x3", "tf32": "tf32", "bf16": "bf16"}[precision]
     monkeypatch.setenv("ALPHA_CONV_KERNEL", f"conv_v2_sm90_{math}_128x64")
     device, rng = gpu("sm_90a"), np.random.default_rng(0)
@@ -276,7 +276,7 @@ BATCHES = first_of(
 @pytest.mark.parametrize("transposes", [(False, False), (False, True), (True, False), (True, True)], ids=str)
 @pytest.mark.parametrize("sizes", BATCHES, ids=str)
 def test_batches_on_tensor_cores(sizes: tuple[int, int, int, int], transposes: tuple[bool, bool]) -> None:
-    """Of floats, of bfloat16 with either result, of one B for all, and from addresses that are not aligned."""
+    """Batches are of floats, of bfloat16 with either result, of one B for all, and from unaligned addresses."""
     device, (D, M, N, K) = gpu("sm_90a"), sizes
     rng = np.random.default_rng(0)
     A, B = rng.standard_normal((D, M, K), np.float32), rng.standard_normal((D, K, N), np.float32)

@@ -209,7 +209,7 @@ def test_a_captured_step_draws_other_channels(device: str) -> None:
 @pytest.mark.torch
 @pytest.mark.parametrize("name", ["dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"])
 def test_x_of_any_number_of_axes_is_dropped_as_pytorchs(name: str, device: str) -> None:
-    """Which axes share what is dropped, which numbers of axes are refused, and of which there is a warning."""
+    """The same axes share what is dropped, and the same numbers of axes are refused or warned of."""
     torch = pytest.importorskip("torch")
     layer = (
         "".join(part.title() for part in name.split("_")).replace("1D", "1d").replace("2D", "2d").replace("3D", "3d")

@@ -100,7 +100,7 @@ def test_normal_numbers() -> None:
 
 
 def test_further_distributions(device: str) -> None:
-    """Their quantiles, and the dtypes that they take."""
+    """The quantiles of the distributions, and the dtypes that they take."""
     alpha.manual_seed(8)
     x = alpha.zeros(200, 200, device=device)
     quantiles = np.array([0.1, 0.5, 0.9])

@@ -344,7 +344,7 @@ def test_a_rectified_layer_is_one_kernel_forward_and_two_backward() -> None:
 
 @pytest.mark.parametrize("training", [True, False])
 def test_a_batch_of_no_images_is_taken(device: str, training: bool) -> None:
-    """As a detector makes them that has found nothing; the running statistics stay as they are."""
+    """A detector that has found nothing makes such batches; the running statistics stay as they are."""
     mean, var = (alpha.tensor(np.full(3, value, np.float32), device=device) for value in (0.5, 2.0))
     weight, bias = (alpha.ones(3, device=device, requires_grad=True) for _ in range(2))
     for residual, activation in ((None, None), (alpha.zeros(0, 4, 3, device=device), F.relu)):

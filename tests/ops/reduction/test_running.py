@@ -42,7 +42,7 @@ def summed(X: np.ndarray, reverse: bool) -> np.ndarray:
 
 @pytest.mark.parametrize("length", LENGTHS)
 def test_rows_of_any_length(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also rows that do not begin at multiples of 16 bytes. The sums are exact, so each element must be right."""
+    """Rows may begin at no multiple of 16 bytes. The sums are exact, so each element must be right."""
     monkeypatch.setattr(running, "LEAST_ROW_BYTES", 0)
     rng = np.random.default_rng(length)
     with trials() as trial:
@@ -106,7 +106,7 @@ def test_many_axes_are_not_cut() -> None:
 
 @pytest.mark.parametrize("sizes", [(3, 65, 1), (2, 2056, 1), (1, 40_000, 1), (1, 300, 5)], ids=str)
 def test_products(sizes: tuple[int, int, int]) -> None:
-    """Of factors between which nothing is rounded, and of special ones, which change what is behind them only."""
+    """Factors are such that nothing is rounded, and special ones, which change what is behind them only."""
     rng = np.random.default_rng(0)
     X = rng.choice(np.float32([-1, 1, 1, 0.5, 2]), sizes)
     X[:, 0] = 2.0**-20

@@ -148,6 +148,6 @@ def test_a_graph_is_instantiated_launched_and_destroyed(cuda: MadeUp) -> None:
 
 
 def test_the_made_up_calls_are_gone_afterwards() -> None:
-    """After the tests above; on a GPU a device that is made next would take its memory from them."""
+    """The tests above are over; on a GPU the next device would take its memory from the made-up calls."""
     assert not isinstance(getattr(sys.modules.get(MODULE), "cuda", None), MadeUp)
     assert not isinstance(getattr(getattr(alpha.runtime.cuda, "bindings", None), "cuda", None), MadeUp)

@@ -62,7 +62,7 @@ class Compilers:
         return source
 
     def marker(self, options: Sequence[str]) -> Path:
-        """What a compiler writes that was not stopped."""
+        """File that a compiler writes if it was not stopped."""
         return self.folder / f"done {' '.join(options)}"
 
 

@@ -1,4 +1,4 @@
-"""What the emulated driver's compiler reads from a kernel file."""
+"""Facts that the emulated driver's compiler reads from a kernel file."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="nvcc is not install
 
 
 class Copier(Compiler):
-    """Its artefact is the source, the options and the number of the build."""
+    """Compiler whose artefact is the source, the options and the number of the build."""
 
     suffix = ".bin"
 
@@ -416,7 +416,7 @@ def test_nvrtc(folder: Path) -> None:
 
 
 def test_who_builds_holds_up_the_others(folder: Path) -> None:
-    """So that each artefact is built once."""
+    """The others wait, so that each artefact is built once."""
     lock, entered = folder / "lock", threading.Event()
 
     def second() -> None:

@@ -1,4 +1,4 @@
-"""Who may use the pycuda driver, and when it waits, on a pycuda that is made up: no GPU is needed to see that."""
+"""Owner of the pycuda driver, and the moments when it waits, on a pycuda that is made up: no GPU is needed for that."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_many_steps_are_queued_before_the_host_waits(gpu: CudaDevice, monkeypatc
 
 
 def test_memory_lives_until_the_copy_that_uses_it_has_ended(gpu: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though nobody else holds it: the GPU would read or write what the program uses for something else by then."""
+    """The GPU would read or write what the program uses for something else by then, though nobody else holds it."""
     monkeypatch.setattr(Event, "done", False)
     array = gpu.upload(np.arange(5, dtype=np.float32))
     buffers = [gpu.driver.pinned(20) for _ in range(3)]

@@ -45,7 +45,7 @@ def test_memory_of_blocks_that_died_stays_while_a_step_is_recorded(growth: Growt
 
 
 def test_a_larger_block_does_not_take_its_memory_in_exchange() -> None:
-    """It does so when no step is recorded."""
+    """A larger block takes the memory in exchange only when no step is recorded."""
     scratch = made(Growth.EXACT, limit=8 * MIB)
     scratch.begin(None)
     block = scratch.allocate(4 * MIB)
