@@ -934,7 +934,7 @@ def a_very_long_list() -> tuple[Read, Write]:
     return lambda: values[7], lambda value: values.__setitem__(7, value)
 
 
-@source(refused="_thread|thread")
+@source(refused="_thread|thread|_shutdown_locks")
 def another_thread() -> tuple[Read, Write]:
     box = [1.0]
 
