@@ -131,6 +131,7 @@ OWN_METHODS: dict[str, str] = {
     "dim": "op_db has no entry",
     "numel": "op_db has no entry",
     "element_size": "op_db has no entry",
+    **dict.fromkeys(("nelement", "ndimension", "is_floating_point", "is_contiguous"), "op_db has no entry"),
     "type_as": "op_db has no entry",
     "zero_": "op_db has no entry",
     "copy_": "op_db has no entry",
