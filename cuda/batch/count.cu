@@ -1,6 +1,6 @@
 // sums += (loss * N, hits, N, 1), where a hit is a row of logits whose first maximum is at its label; NaN is a maximum.
-// sums[4] and sums[5] become the number and the loss of the first step whose loss is not finite; sums[6] and sums[7] the
-// first of its labels that is outside [0, C) and not IGNORED, and C, if there is one.
+// sums[4] and sums[5] become the number and the loss of the first step whose loss is not finite; sums[6] and sums[7]
+// the first of its labels that is outside [0, C) and not IGNORED, and C, if there is one.
 //
 // Grid: 1 block, since the sums are added in the order of the steps. Block: 1024 threads, a warp per row in turn.
 // Shared memory: the hits of the warps. Macros: TYPE float | bfloat16 of logits; LABEL int | long long | uint8_t.

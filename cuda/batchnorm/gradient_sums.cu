@@ -5,9 +5,9 @@
 //   FROM_X         it is computed again, and dZ is not written: input_gradient.cu computes it again as well;
 //   FROM_Y         Y has it; dZ is written, because it is the gradient of the residual, too.
 // dY, X, Y, dZ (R, C) of TYPE, everything else (C,).
-// A block adds up segment z of the rows, `rows` of them. If there are several segments, it writes its sums to part[0, z, c]
-// and part[1, z, c], and the last block that comes to a tile of columns adds up the parts in their order. `state` has a word
-// per tile that is 0 before and again at the end.
+// A block adds up segment z of the rows, `rows` of them. If there are several segments, it writes its sums to
+// part[0, z, c] and part[1, z, c], and the last block that comes to a tile of columns adds up the parts in their order.
+// `state` has a word per tile that is 0 before and again at the end.
 // Grid: (tiles = ceil(C / (VECTOR tx)), splits). Block: (tx, ty), at most 512 threads, ty a power of two.
 // Shared memory: two packs per thread.
 // Macros: TYPE float | bfloat16; VECTOR 1 | 4 | 8 (only NOT_RECTIFIED) divides C, arrays are aligned

@@ -6,8 +6,8 @@
 // Grid: (ceil(R / rows), ceil(C / (VECTOR tx))); a block takes `rows` rows. Block: (tx, ty), at most 512
 // threads. No shared memory: a thread keeps its columns' numbers.
 // Macros: TYPE float | bfloat16; VECTOR 1 | 4 divides C, arrays are aligned to packs; RECTIFIED NOT_RECTIFIED | FROM_X;
-// MAGNITUDE 1: `magnitude` gets the bits of the largest finite magnitude of dX, see fp16_terms.cuh, and the blocks meet in
-// two words `state`, which are 0 before and again at the end; else 0.
+// MAGNITUDE 1: `magnitude` gets the bits of the largest finite magnitude of dX, see fp16_terms.cuh, and the blocks meet
+// in two words `state`, which are 0 before and again at the end; else 0.
 #include "batchnorm/gradient_rows.cuh"
 #include "common/fp16_terms.cuh"
 #include "common/largest.cuh"

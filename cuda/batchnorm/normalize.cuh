@@ -1,5 +1,5 @@
-// What batch normalisation does to one element. The gradients compute  z  again with the same code as the forward pass, so
-// that its sign, which a rectifier behind it asks for, is the same.
+// What batch normalisation does to one element. The gradients compute  z  again with the same code as the forward pass,
+// so that its sign, which a rectifier behind it asks for, is the same.
 #pragma once
 #include "common/columns.cuh"
 #include "common/rectifier.cuh"

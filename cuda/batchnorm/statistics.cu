@@ -10,8 +10,8 @@
 //   Grid: ceil(C / 32). Block: (32, 16).
 // merge_counted_statistics: the same for the hundreds or thousands of parts that a convolution wrote
 //   (conv2d/sm90/statistics.cuh), of counts[z] rows each. Grid: ceil(C / 2). Block: (2, 256).
-// If the sum of the squared deviations of a column is too large for a float, both read X once more: the variance is the sum
-// divided by R, which may be small enough.
+// If the sum of the squared deviations of a column is too large for a float, both read X once more: the variance is the
+// sum divided by R, which may be small enough.
 #include "batchnorm/statistics.cuh"
 
 using T = ALPHA_TYPE;
@@ -56,7 +56,8 @@ __device__ __forceinline__ float scaled_squares(const T* X, float mean, int R, i
   return squares.v[0];
 }
 
-// Merges the statistics of `splits` parts, of count(z) rows each, to those of all rows; a block takes blockDim.x columns.
+// Merges the statistics of `splits` parts, of count(z) rows each, to those of all rows; a block takes blockDim.x
+// columns.
 template <class Count>
 __device__ __forceinline__ void merge(float* mean, float* var, const float* part, const T* X, float* running_mean,
                                       float* running_var, float momentum, int R, int C, int splits, Count count) {

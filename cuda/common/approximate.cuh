@@ -1,5 +1,5 @@
-// The GPU's own approximations, one instruction each, good to about 2^-22 relative. What is below the smallest normal number
-// counts as 0. For numbers that are rounded to bfloat16 afterwards.
+// The GPU's own approximations, one instruction each, good to about 2^-22 relative. What is below the smallest normal
+// number counts as 0. For numbers that are rounded to bfloat16 afterwards.
 #pragma once
 #include "common/cuda.h"
 

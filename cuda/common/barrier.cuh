@@ -1,4 +1,5 @@
-// Barriers for a part of a block: `threads` threads (a multiple of 32) meet at barrier `id` (1 to 15; 0 is __syncthreads).
+// Barriers for a part of a block: `threads` threads (a multiple of 32) meet at barrier `id`
+// (1 to 15; 0 is __syncthreads).
 #pragma once
 #include "common/cuda.h"
 

@@ -1,7 +1,9 @@
-// A float as a sum of two bfloat16 terms, for tensor cores. bfloat16 has the range of a float, so the terms need no scale.
+// A float as a sum of two bfloat16 terms, for tensor cores. bfloat16 has the range of a float, so the terms need no
+// scale.
 //
-// With hi = bf16(x), lo = bf16(x - hi), hi + lo has 16 bits of x, and hi hi + hi lo + lo hi has a relative error of 2^-16, a
-// thirtieth of that of TF32. Numbers above 3.39e38, 2^-9 below the largest float, become infinite in hi and NaN in lo.
+// With hi = bf16(x), lo = bf16(x - hi), hi + lo has 16 bits of x, and hi hi + hi lo + lo hi has a relative error of
+// 2^-16, a thirtieth of that of TF32. Numbers above 3.39e38, 2^-9 below the largest float, become infinite in hi and
+// NaN in lo.
 #pragma once
 #include "common/bfloat16.cuh"
 

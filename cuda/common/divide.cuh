@@ -1,6 +1,6 @@
-// Division of integers. A GPU has no instruction for it: it takes some 20 instructions, each of which waits for the one before.
-// The work before the first load of a kernel has many divisions, and often the divisor is 1: a stride, a map of one pixel, a
-// filter of one tap. Those are left out.
+// Division of integers. A GPU has no instruction for it: it takes some 20 instructions, each of which waits for the one
+// before. The work before the first load of a kernel has many divisions, and often the divisor is 1: a stride, a map of
+// one pixel, a filter of one tap. Those are left out.
 #pragma once
 #include "common/cuda.h"
 

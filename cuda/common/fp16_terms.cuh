@@ -1,8 +1,8 @@
 // A float as a sum of fp16 terms, for tensor cores: two fp16 in a register, and the scale that keeps them in range.
 //
 // With hi = fp16(x s), lo = fp16(x s - hi), hi + lo has 22 bits of x. The scale s is a power of two, so that it
-// rounds nothing: it brings the largest finite magnitude of the whole array to 2^14 .. 2^15. What is below 2^-39 of that
-// largest magnitude is lost in lo, which a norm does not notice.
+// rounds nothing: it brings the largest finite magnitude of the whole array to 2^14 .. 2^15. What is below 2^-39 of
+// that largest magnitude is lost in lo, which a norm does not notice.
 #pragma once
 #include "common/cuda.h"
 
@@ -31,8 +31,8 @@ __device__ __forceinline__ float2 unpack_half(uint32_t pair) {
 }
 #endif
 
-// The bits of |x|, which have the order of the magnitudes, or 0 if x is infinite or NaN: no scale brings these into range,
-// and the numbers beside them keep the scale that they have without them. Every scale is computed by this rule.
+// The bits of |x|, which have the order of the magnitudes, or 0 if x is infinite or NaN: no scale brings these into
+// range, and the numbers beside them keep the scale that they have without them. Every scale is computed by this rule.
 __device__ __forceinline__ unsigned finite_magnitude(float x) {
   const unsigned magnitude = __float_as_uint(x) & 0x7fffffffu;
   return magnitude < 0x7f800000u ? magnitude : 0;
@@ -45,8 +45,8 @@ __device__ __forceinline__ float half_scale(unsigned absmax_bits) {
   return __uint_as_float(unsigned(wanted > 253 ? 253 : wanted) << 23);
 }
 
-// Undoes the scales of both operands: sum -> sum / (s t), exactly. Two factors of about the same size, so that nothing on the
-// way overflows or underflows unless the result does.
+// Undoes the scales of both operands: sum -> sum / (s t), exactly. Two factors of about the same size, so that nothing
+// on the way overflows or underflows unless the result does.
 struct Unscale {
   float first = 1.f, second = 1.f;
 

@@ -5,7 +5,8 @@
 // A Problem gives: M, N; `Row row(m)`, `Column column(n)`, `Step step(k)` (index arithmetic, done once per row, column
 // and step); `a(Row, Step)`, `b(Column, Step)` (a value, or 0 if there is none); `meets(Row, Column, Step)` (false if
 // the product is one with padding); `store(m, n, value)`.
-// Padding is multiplied as zeros, and zero times infinity or NaN is NaN. So a sum that is NaN is computed again without it.
+// Padding is multiplied as zeros, and zero times infinity or NaN is NaN. So a sum that is NaN is computed again without
+// it.
 //
 // Grid: the caller maps blocks to (m0, n0, k_begin, k_end). Block: 256 threads, each 4 x 4 of C.
 // Shared memory: 2 (BK (BM + 4) + BK (BN + 4)) floats. Registers: <= 128.

@@ -2,7 +2,8 @@
 #pragma once
 #include "common/cuda.h"
 
-// The largest of the words of a block of a power of two of threads, known to its first thread. All threads must call it, once.
+// The largest of the words of a block of a power of two of threads, known to its first thread. All threads must call
+// it, once.
 __device__ __forceinline__ unsigned block_largest(unsigned word) {
   __shared__ unsigned words[32];
   const int threads = blockDim.x * blockDim.y * blockDim.z, warps = threads / 32;

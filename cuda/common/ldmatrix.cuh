@@ -1,6 +1,6 @@
-// ldmatrix (sm_75 and newer): a warp reads 2 or 4 matrices of 8 rows x 16 bytes from shared memory. Lane 8 m + i gives the
-// shared address of row i of matrix m (16-byte aligned); in lane 4 g + t register m becomes word t of row g, that is columns
-// 2t and 2t + 1 of 16 bits. `_trans` transposes each matrix of 8 x 8 16-bit elements on the way.
+// ldmatrix (sm_75 and newer): a warp reads 2 or 4 matrices of 8 rows x 16 bytes from shared memory. Lane 8 m + i gives
+// the shared address of row i of matrix m (16-byte aligned); in lane 4 g + t register m becomes word t of row g, that
+// is columns 2t and 2t + 1 of 16 bits. `_trans` transposes each matrix of 8 x 8 16-bit elements on the way.
 #pragma once
 #include "common/cuda.h"
 

@@ -1,4 +1,5 @@
-// How the products of a kernel are computed on tensor cores; the macro MATH of a kernel is one of these (docs/glossary.md).
+// How the products of a kernel are computed on tensor cores; the macro MATH of a kernel is one of these
+// (docs/glossary.md).
 #pragma once
 
 enum MathMode {

@@ -1,6 +1,6 @@
-// mbarrier (sm_90): a barrier of `count` arrivals and announced bytes, an aligned uint64_t in shared memory given by its
-// shared address. Its phases alternate in parity, beginning with 0; waiting for a parity waits for the end of the phase of
-// that parity, so on a new barrier waiting for 1 returns at once.
+// mbarrier (sm_90): a barrier of `count` arrivals and announced bytes, an aligned uint64_t in shared memory given by
+// its shared address. Its phases alternate in parity, beginning with 0; waiting for a parity waits for the end of the
+// phase of that parity, so on a new barrier waiting for 1 returns at once.
 #pragma once
 #include "common/cuda.h"
 

@@ -2,11 +2,12 @@
 //   d: (g, 2t) (g, 2t + 1) (g + 8, 2t) (g + 8, 2t + 1) of 16 x 8
 //   tf32  a: (g, t) (g + 8, t) (g, t + 4) (g + 8, t + 4) of 16 x 8;  b: (t, g) (t + 4, g) of 8 x 8
 //   bf16, f16
-//         a: (g, 2t) (g + 8, 2t) (g, 2t + 8) (g + 8, 2t + 8) of 16 x 16, each with its right neighbour in the upper half;
+//         a: (g, 2t) (g + 8, 2t) (g, 2t + 8) (g + 8, 2t + 8) of 16 x 16,
+//            each with its right neighbour in the upper half;
 //         b: (2t, g) (2t + 8, g) of 16 x 8, each with its lower neighbour in the upper half
 // m16n8k8_bf16 multiplies the first half of K: a[0], a[1] and b[0] alone.
-// A tf32 operand is a float whose 13 low bits the hardware ignores. The variants with N fragments multiply one a with N b's
-// side by side; the emulator runs them several times faster than N single products.
+// A tf32 operand is a float whose 13 low bits the hardware ignores. The variants with N fragments multiply one a with N
+// b's side by side; the emulator runs them several times faster than N single products.
 #pragma once
 #include "common/cuda.h"
 

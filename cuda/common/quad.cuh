@@ -19,8 +19,8 @@ __device__ __forceinline__ void transpose_quad(uint32_t (&v)[4], int t) {
     }
 }
 
-// Exchanges pairs of columns of two fragments of 8, so that each lane has four contiguous columns: lane t has those from
-// 4 (t % 2) on of fragment t / 2. All lanes of a warp call it.
+// Exchanges pairs of columns of two fragments of 8, so that each lane has four contiguous columns: lane t has those
+// from 4 (t % 2) on of fragment t / 2. All lanes of a warp call it.
 __device__ __forceinline__ float4 gather_quad(float2 first, float2 second, int t) {
   const bool high = t & 2, odd = t & 1;
   auto exchange = [](float2 v, int lanes) {
@@ -32,9 +32,10 @@ __device__ __forceinline__ float4 gather_quad(float2 first, float2 second, int t
   return odd ? make_float4(neighbour.x, neighbour.y, up.x, up.y) : make_float4(low.x, low.y, neighbour.x, neighbour.y);
 }
 
-// Stores a row of COLUMNS columns (a multiple of 32), of which lane t of a quad has columns 8 j + 2 t and 8 j + 2 t + 1, pair(j).
-// The lanes exchange their pairs, so that each stores 16 bytes at a time. T is float, or 16 bits for bfloat16. All lanes of a
-// warp call it. `row` is aligned to 16 bytes; only its first `columns`, a multiple of 8, are stored, and none if it is null.
+// Stores a row of COLUMNS columns (a multiple of 32), of which lane t of a quad has pair(j), columns 8 j + 2 t and
+// 8 j + 2 t + 1. The lanes exchange their pairs, so that each stores 16 bytes at a time. T is float, or 16 bits for
+// bfloat16. All lanes of a warp call it. `row` is aligned to 16 bytes; only its first `columns`, a multiple of 8, are
+// stored, and none if it is null.
 template <int COLUMNS, class T, class Pair>
 __device__ __forceinline__ void store_row(T* row, int columns, int t, Pair pair) {
   if constexpr (sizeof(T) == 2) {

@@ -1,9 +1,9 @@
-// Rows of K neighbouring elements: each is read once into the registers of the LANES neighbouring threads that share it,
-// and its result is written from them.
+// Rows of K neighbouring elements: each is read once into the registers of the LANES neighbouring threads that share
+// it, and its result is written from them.
 //
-// Pack p of lane l are the VECTOR elements of the row from (p LANES + l) VECTOR on, so the lanes of a row read neighbours.
-// A thread is a lane of ROWS rows: the loads of all of them are in flight at the same time. A block of ROW_THREADS threads
-// takes ROW_THREADS / LANES * ROWS rows.
+// Pack p of lane l are the VECTOR elements of the row from (p LANES + l) VECTOR on, so the lanes of a row read
+// neighbours. A thread is a lane of ROWS rows: the loads of all of them are in flight at the same time. A block of
+// ROW_THREADS threads takes ROW_THREADS / LANES * ROWS rows.
 // Shared memory: none if a row is within a warp, otherwise a few numbers per warp.
 // Needs: (PACKS - 1) LANES VECTOR < K <= PACKS LANES VECTOR; K a multiple of VECTOR and the rows aligned to packs.
 // Macros: VECTOR 1 | 4 | 8; LANES, a power of two up to 256; PACKS; ROWS, which is 1 if LANES > 32.

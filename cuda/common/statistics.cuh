@@ -1,5 +1,5 @@
-// Count, mean and sum of squared deviations of some rows, a pack of columns wide; `+=` merges two sets of rows by the pairwise
-// update of Chan, Golub & LeVeque (1983).
+// Count, mean and sum of squared deviations of some rows, a pack of columns wide; `+=` merges two sets of rows by the
+// pairwise update of Chan, Golub & LeVeque (1983).
 #pragma once
 #include "common/vector.cuh"
 

@@ -20,8 +20,8 @@ __device__ __forceinline__ void store_pack(T* target, const Pack<T, N>& pack) {
   *reinterpret_cast<Pack<T, N>*>(target) = pack;
 }
 
-// Bits<T, N>: N neighbouring elements as they lie in memory. Loads that stay bits until all of them are under way do not
-// wait for each other, as they would if each was widened at once.
+// Bits<T, N>: N neighbouring elements as they lie in memory. Loads that stay bits until all of them are under way do
+// not wait for each other, as they would if each was widened at once.
 template <typename T, int N>
 struct Bits {
   Pack<T, N> elements;

@@ -8,7 +8,8 @@
 //
 // Operands lie in shared memory in one of two swizzled layouts, both free of bank conflicts:
 //   k-major   a row of 128 bytes per m or n; 16-byte chunk c of row r at chunk c ^ (r & 7)
-//   mn-major  a row of WIDTH elements per k; 16-byte chunk c of row k at chunk c ^ 2 (k & 3), for bfloat16 at c ^ (k & 7)
+//   mn-major  a row of WIDTH elements per k; 16-byte chunk c of row k at chunk c ^ 2 (k & 3), for bfloat16 at
+//             c ^ (k & 7)
 #pragma once
 #include "common/bfloat16.cuh"
 #include "common/ldmatrix.cuh"
@@ -106,9 +107,9 @@ struct WarpTile {
 
   // acc += A^T B over a step, both mn-major: As, Bs the tiles, m0 and n0 the warp's first column in each.
   //
-  // Lanes load neighbouring floats of a row, so a fragment's rows and columns are others than those of its operands: row g and
-  // row g + 8 of a fragment of A are columns 2g and 2g + 1 of As, and column g of four fragments of B are columns 4g .. 4g + 3 of
-  // Bs. each_pack_mn_major undoes that.
+  // Lanes load neighbouring floats of a row, so a fragment's rows and columns are others than those of its operands:
+  // row g and row g + 8 of a fragment of A are columns 2g and 2g + 1 of As, and column g of four fragments of B are
+  // columns 4g .. 4g + 3 of Bs. each_pack_mn_major undoes that.
   template <int WIDTH_A, int WIDTH_B>
   __device__ __forceinline__ void multiply_mn_major(const float* As, const float* Bs, int m0, int n0) {
     static_assert(NF % 4 == 0, "a warp's columns are whole groups of 32");
@@ -149,7 +150,8 @@ struct WarpTile {
     });
   }
 
-  // Calls store(m, n, pack) for each group of neighbouring columns after multiply_mn_major, m and n within the warp tile.
+  // Calls store(m, n, pack) for each group of neighbouring columns after multiply_mn_major, m and n within the warp
+  // tile.
   template <class Store>
   __device__ __forceinline__ void each_pack_mn_major(Store store) const {
     if constexpr (sizeof(Element) == 2) {
@@ -167,7 +169,8 @@ struct WarpTile {
     }
   }
 
-  // Calls store(m, n, v0, v1) for each pair of neighbouring columns after multiply_k_major, m and n within the warp tile.
+  // Calls store(m, n, v0, v1) for each pair of neighbouring columns after multiply_k_major, m and n within the warp
+  // tile.
   template <class Store>
   __device__ __forceinline__ void each_pair(Store store) const {
     const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;

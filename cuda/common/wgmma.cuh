@@ -1,14 +1,17 @@
-// wgmma (sm_90a): a warpgroup of 128 threads multiplies on tensor cores while its threads go on: d = a b + (scale ? d : 0)
-// with a of 64 rows and b of N columns, N = 2 x the length of d. In lane 4 g + t of warp w of the group
-//   d[4 j + 2 h + e] is (16 w + g + 8 h, 8 j + 2 t + e);   tf32 a registers: (g, t) (g + 8, t) (g, t + 4) (g + 8, t + 4);
+// wgmma (sm_90a): a warpgroup of 128 threads multiplies on tensor cores while its threads go on:
+// d = a b + (scale ? d : 0) with a of 64 rows and b of N columns, N = 2 x the length of d. In lane 4 g + t of warp w of
+// the group
+//   d[4 j + 2 h + e] is (16 w + g + 8 h, 8 j + 2 t + e);
+//   tf32 a registers: (g, t) (g + 8, t) (g, t + 4) (g + 8, t + 4);
 //   bf16 and f16 a registers: as mma_m16n8k16_bf16.
-// Operands in shared memory are given by descriptors. tf32 takes 8 of K and needs K-major operands, 16 bits take 16 of K
-// and read an operand MN-major if its transpose is 1. Use: wgmma_fence, products, wgmma_commit, wgmma_wait; no thread may
-// touch d, the a registers or the operands in shared memory before the wait.
+// Operands in shared memory are given by descriptors. tf32 takes 8 of K and needs K-major operands, 16 bits take 16 of
+// K and read an operand MN-major if its transpose is 1. Use: wgmma_fence, products, wgmma_commit, wgmma_wait; no thread
+// may touch d, the a registers or the operands in shared memory before the wait.
 #pragma once
 #include "common/cuda.h"
 
-// K-major tile: rows of 128 bytes of K, 128-byte swizzle, 8 rows every 1024 bytes. 32 bytes further is the next step of K.
+// K-major tile: rows of 128 bytes of K, 128-byte swizzle, 8 rows every 1024 bytes. 32 bytes further is the next step of
+// K.
 __device__ __forceinline__ uint64_t wgmma_k_major(uint32_t address) {
   return uint64_t((address & 0x3ffff) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
 }

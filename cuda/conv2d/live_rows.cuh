@@ -1,7 +1,8 @@
 // Convolutions that walk down the rows of a map and read each row of the source once.
 //
-// The source is X, or for the input gradient dY. A step brings SOURCE_ROWS rows of the source, which are added to the sums of all
-// rows of results that they meet: the LIVE rows. Then the first DONE of these are complete, and the others move up.
+// The source is X, or for the input gradient dY. A step brings SOURCE_ROWS rows of the source, which are added to the
+// sums of all rows of results that they meet: the LIVE rows. Then the first DONE of these are complete, and the others
+// move up.
 // Macros: FH, FW, SH, SW filter and stride; PW the padding of columns.
 #pragma once
 #include "conv2d/shape.cuh"

@@ -11,8 +11,8 @@ struct GroupedShape : ConvShape {
   int groups, dh, dw;
 };
 
-// With a depth and dilation, without groups. The maps and the filters are seen as if they had ID IH, OD OH and FD FH rows. An
-// axis with a dilation has stride 1.
+// With a depth and dilation, without groups. The maps and the filters are seen as if they had ID IH, OD OH and FD FH
+// rows. An axis with a dilation has stride 1.
 struct AxesShape : ConvShape {
   int dh, dw, ID, FD, sd, pd, dd, OD;
 };

@@ -1,13 +1,13 @@
 // Depthwise and grouped convolutions on FFMA: how the threads share the pixels.
 //
-// A thread has V neighbouring channels and a strip of COLUMNS columns of the results, in some rows of one image (a segment).
-// The source is X, or for the input gradient dY. In depthwise kernels each row of the source is read once per strip: it is
-// added to the sums of all rows of results that it meets (live_rows.cuh). Which columns of a strip are inside of the source is
-// known at compile time: of the first strip those from LEFT on, of the last strip those before LAST_SOURCES, of any other strip
-// all. So no padded zero is multiplied.
+// A thread has V neighbouring channels and a strip of COLUMNS columns of the results, in some rows of one image
+// (a segment). The source is X, or for the input gradient dY. In depthwise kernels each row of the source is read once
+// per strip: it is added to the sums of all rows of results that it meets (live_rows.cuh). Which columns of a strip are
+// inside of the source is known at compile time: of the first strip those from LEFT on, of the last strip those before
+// LAST_SOURCES, of any other strip all. So no padded zero is multiplied.
 //
-// Macros: TYPE float | bfloat16; FH, FW, SH, SW filter and stride, PW the padding of columns; VECTOR V channels per thread;
-// COLUMNS; STRIPS of a row, 3 means 3 or more; LEFT, LAST_SOURCES, LAST_COLUMNS; BLOCKS
+// Macros: TYPE float | bfloat16; FH, FW, SH, SW filter and stride, PW the padding of columns; VECTOR V channels per
+// thread; COLUMNS; STRIPS of a row, 3 means 3 or more; LEFT, LAST_SOURCES, LAST_COLUMNS; BLOCKS
 // per SM; EPILOGUE 0 | 1: whether bias and activation follow (alpha/ops/conv2d/groups/depthwise.py).
 #pragma once
 #include "common/vector.cuh"
@@ -66,8 +66,8 @@ struct StripTask {
   Range rows;
 };
 
-// The strip of one row with a number. Rows vary fastest: neighbouring threads then have the same strip, so that they do not
-// diverge.
+// The strip of one row with a number. Rows vary fastest: neighbouring threads then have the same strip, so that they do
+// not diverge.
 __device__ __forceinline__ StripTask strip_of_row(int number, int strips, int height) {
   const auto [strip, row] = divide(number, height);
   const auto [image, own_strip] = divide(strip, strips);

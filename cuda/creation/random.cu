@@ -1,7 +1,7 @@
 // Random numbers of a Philox stream, those of alpha/ops/noise/random.py: uniform ones, normal ones, or integers.
 //
-// KIND 0: low + scale u, u in [0, 1) of 24 bits. KIND 1: low + scale z by Box-Muller. KIND 2: low + floor(scale w / 2^32).
-// A thread draws one Philox block: four words for four neighbours, of which KIND 1 uses two for two.
+// KIND 0: low + scale u, u in [0, 1) of 24 bits. KIND 1: low + scale z by Box-Muller. KIND 2: low + floor(scale
+// w / 2^32). A thread draws one Philox block: four words for four neighbours, of which KIND 1 uses two for two.
 // Grid: ceil(size / (256 PER)), PER 4 or 2. Block: 256. No shared memory.
 // Macros: TYPE float | double | bfloat16 | int | long long | unsigned char of Y; KIND 0..2.
 #include "common/philox.cuh"

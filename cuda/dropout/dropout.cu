@@ -4,7 +4,8 @@
 // gradient, and Z is what it was given.
 // A thread draws one Philox block, four words for four neighbouring elements.
 // Grid: ceil(size / (4 * 256)). Block: 256. No shared memory.
-// Macros: TYPE float | double | bfloat16; VECTOR 4 if X, Z and Y are aligned to packs of four, else 1; RECTIFIED 0 | 1 | 2.
+// Macros: TYPE float | double | bfloat16; VECTOR 4 if X, Z and Y are aligned to packs of four, else 1; RECTIFIED
+// 0 | 1 | 2.
 #include "common/philox.cuh"
 #include "common/rectifier.cuh"
 #include "common/step_value.cuh"

@@ -3,7 +3,8 @@
 // Grid: ceil(size / (256 VECTOR)). Block: 256. No shared memory.
 // Needs: the last axis is a multiple of VECTOR long and the packs of Y (and of X, if
 // its last stride is 1) are aligned.
-// Macros: AXES 1..6; TYPE element type, or an integer of its size; VECTOR 1 | 4 | 8; INDEX an unsigned type that holds the size.
+// Macros: AXES 1..6; TYPE element type, or an integer of its size; VECTOR 1 | 4 | 8; INDEX an unsigned type that holds
+// the size.
 #include "common/cuda.h"
 #include "common/vector.cuh"
 

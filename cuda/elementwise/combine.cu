@@ -1,8 +1,9 @@
 // Y[i] = A[i] sign B[i % period], elementwise. `sign` counts + - * / // % ** & | ^ << >> fmod gcd from 0, / being the
 // quotient without its decimals and fmod the remainder beside it, which has the sign of A.
 //
-// Integers: what C++ leaves open is defined. Sums, products and shifts wrap around; a quotient or a remainder by 0 is 0;
-// a power below 0 is 0, but 1 and -1 stay 1 and -1; a shift by all bits or more, or by less than 0, moves all bits out.
+// Integers: what C++ leaves open is defined. Sums, products and shifts wrap around; a quotient or a remainder by 0 is
+// 0; a power below 0 is 0, but 1 and -1 stay 1 and -1; a shift by all bits or more, or by less than 0, moves all bits
+// out.
 // bool: + is |, and * is &. Floating numbers have /, //, % and fmod only.
 // Grid: ceil(size / 256). Block: 256. No shared memory.
 // Macros: TYPE element type of A and B: float | double | bfloat16 | int | long long | unsigned char | bool.

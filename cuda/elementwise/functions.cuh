@@ -19,8 +19,8 @@ __device__ __forceinline__ T softplus_gradient(T dy, T x, T beta, T threshold) {
   return dy * ((z < 0 ? e : T(1)) / (1 + e));
 }
 
-// Phi(x), the normal distribution function, and exp(-x^2 / 2), as accurate as numbers of type Stored need it. For negative x
-// the relative error counts, because gelu(x) = x Phi(x).
+// Phi(x), the normal distribution function, and exp(-x^2 / 2), as accurate as numbers of type Stored need it. For
+// negative x the relative error counts, because gelu(x) = x Phi(x).
 template <typename Stored>
 struct Normal {
   using Real = Number<Stored>;
@@ -30,8 +30,9 @@ struct Normal {
         exponential(exp(Real(-0.5) * x * x)) {}
 };
 
-// Phi(-|x|) exp(x^2 / 2) is a polynomial of t = 1 / (1 + 0.31 |x|) without a constant term, whose relative error is below
-// 5e-6 as far as Phi is a normal number; with what float32 rounds, that of Phi(-|x|) is below 2e-5. bfloat16 rounds to 4e-3.
+// Phi(-|x|) exp(x^2 / 2) is a polynomial of t = 1 / (1 + 0.31 |x|) without a constant term, whose relative error is
+// below 5e-6 as far as Phi is a normal number; with what float32 rounds, that of Phi(-|x|) is below 2e-5. bfloat16
+// rounds to 4e-3.
 template <>
 struct Normal<bfloat16> {
   float below, exponential;

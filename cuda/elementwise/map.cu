@@ -4,9 +4,10 @@
 // Grid: ceil(size / (256 VECTOR STEPS)). Block: 256. No shared memory.
 // Needs: packs of VECTOR elements are aligned in Y and in every operand; each period is the size, 1, or a
 // multiple of VECTOR.
-// Macros: EXPRESSION of Real numbers, which may name T, the type of Y; INPUTS 1..3; TYPE of Y, TYPE_A, TYPE_B, TYPE_C of the
-// operands: float | double | bfloat16 | int | long long | unsigned char | bool. Operands are converted to the type of the
-// arithmetic, that of Y.
+// Macros: EXPRESSION of Real numbers, which may name T, the type of Y; INPUTS 1..3; TYPE of Y, TYPE_A, TYPE_B, TYPE_C
+// of the
+// operands: float | double | bfloat16 | int | long long | unsigned char | bool. Operands are converted to the type of
+// the arithmetic, that of Y.
 // VECTOR 1 | 4 | 8; STEPS packs per thread; INDEX an unsigned type that holds the size.
 #include "common/cuda.h"
 #include "common/vector.cuh"

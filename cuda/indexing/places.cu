@@ -1,7 +1,7 @@
 // F[i] = before[i] + stride * index[i] + the place that i itself has, or -1 if an index is out of range.
 //
-// An index that is negative counts from `end`: the length, or 0 if none may be negative. `before`, if not null, holds the
-// places of the axes before. With `inner` and `outer` each i has a place of its own: i % inner + i / outer *
+// An index that is negative counts from `end`: the length, or 0 if none may be negative. `before`, if not null, holds
+// the places of the axes before. With `inner` and `outer` each i has a place of its own: i % inner + i / outer *
 // outer_stride; inner is 1 without one.
 // Grid: ceil(size / 256). Block: 256. No shared memory, no macros.
 #include "common/cuda.h"

@@ -1,5 +1,5 @@
-// Y[a, i] = how many elements of row a of S lie before V[a, i]: those that are less, or with `right` not more. NaN is the
-// largest number.
+// Y[a, i] = how many elements of row a of S lie before V[a, i]: those that are less, or with `right` not more. NaN is
+// the largest number.
 //
 // S (A, C) or (1, C), each row in ascending order, V (A, I), Y (A, I). A thread halves a row for one element of V.
 // Grid: ceil(A I / 256). Block: 256. No shared memory.

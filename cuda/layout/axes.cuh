@@ -1,5 +1,5 @@
-// A box of elements in two arrays: element (i0, i1, ..) lies at x_base + i0 x[0] + i1 x[1] + .. of X, and likewise in Y.
-// Axis 0 is the fastest. Bases and strides count words; a stride may be 0 or negative.
+// A box of elements in two arrays: element (i0, i1, ..) lies at x_base + i0 x[0] + i1 x[1] + .. of X, and likewise in
+// Y. Axis 0 is the fastest. Bases and strides count words; a stride may be 0 or negative.
 //
 // Index: `unsigned` if all offsets fit in an int, `unsigned long long` otherwise. The divisions by lengths are then
 // multiplications by numbers of the table (alpha/ops/kernel/views.py), of which the GPU has an instruction.

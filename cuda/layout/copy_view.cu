@@ -3,7 +3,8 @@
 // Slices with steps, permutations, flips, joins, padding and repeats are boxes.
 // Grid: ceil(words / (256 STEPS)). Block: 256. No shared memory. X and Y do not overlap.
 // Macros: WORD an unsigned type of 1, 2, 4, 8 or 16 bytes: an element, or several neighbours of a last axis that is
-// contiguous in X and in Y; STEPS words per thread, whose loads are in flight at the same time; INDEX as in layout/axes.cuh.
+// contiguous in X and in Y; STEPS words per thread, whose loads are in flight at the same time; INDEX as in
+// layout/axes.cuh.
 #include "layout/axes.cuh"
 
 using Word = ALPHA_WORD;

@@ -1,8 +1,8 @@
-// Y[box] = X[box] if X is contiguous along an axis of M elements and Y along another one of N: a transpose, with any axes
-// around it. Element (m, n) of a matrix lies at m + n x_step of X and at n + m y_step of Y.
+// Y[box] = X[box] if X is contiguous along an axis of M elements and Y along another one of N: a transpose, with any
+// axes around it. Element (m, n) of a matrix lies at m + n x_step of X and at n + m y_step of Y.
 //
-// A block reads a tile along M and writes it along N; between, the tile lies in shared memory. A row of the tile there has
-// 4 more bytes than 32 banks or a multiple of them, so that a column of it lies in 32 different banks.
+// A block reads a tile along M and writes it along N; between, the tile lies in shared memory. A row of the tile there
+// has 4 more bytes than 32 banks or a multiple of them, so that a column of it lies in 32 different banks.
 // Axis 0 of `axes` counts the tiles along M, axis 1 those along N; the others are the box's other axes.
 // Grid: tiles. Block: (32, 8). Shared memory: a tile of 64 x 64 elements, or of 32 x 32 if they have 8 bytes.
 // Macros: WORD an unsigned type of the size of an element, up to 8 bytes; INDEX as in layout/axes.cuh.

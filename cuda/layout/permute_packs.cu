@@ -1,12 +1,12 @@
 // permute.cu for arrays whose addresses and strides are multiples of packs: nothing but packs is read and written.
 //
-// A thread reads PACK packs along M, transposes them in its registers and writes PACK packs along N. The lanes of a warp are
-// 4 x 8 such squares: a tile of 4 PACK x 8 PACK elements. All loads of a thread are in flight at the same time.
-// Axis 0 of `axes` counts the tiles along M, axis 1 those along N; the others are the box's other axes.
+// A thread reads PACK packs along M, transposes them in its registers and writes PACK packs along N. The lanes of a
+// warp are 4 x 8 such squares: a tile of 4 PACK x 8 PACK elements. All loads of a thread are in flight at the same
+// time. Axis 0 of `axes` counts the tiles along M, axis 1 those along N; the others are the box's other axes.
 // Grid: ceil(tiles / 8). Block: 256. No shared memory.
 // Needs: both arrays aligned to packs; M, N, both bases and all strides but the two of 1 are multiples of PACK.
-// Macros: WORD an unsigned type of the size of an element, up to 8 bytes; PACK elements of 8 or 16 bytes together, at most 8;
-// INDEX as in layout/axes.cuh.
+// Macros: WORD an unsigned type of the size of an element, up to 8 bytes; PACK elements of 8 or 16 bytes together, at
+// most 8; INDEX as in layout/axes.cuh.
 #include "common/vector.cuh"
 #include "layout/axes.cuh"
 

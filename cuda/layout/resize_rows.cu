@@ -1,9 +1,10 @@
-// Rows of channels with zeros behind them, or without their last channels, for kernels that take whole packs of channels.
+// Rows of channels with zeros behind them, or without their last channels, for kernels that take whole packs of
+// channels.
 //
 // X (rows, XC) -> Y (.., YC): Y[r, c] = X[r, c] if X has that element, else 0. A thread writes VECTOR neighbours.
 // Grid: ceil(packs / 256), with packs of VECTOR elements of Y. Block: 256. No shared memory.
-// Needs YC % VECTOR == 0. Macros: WORD an unsigned type of an element's 2 or 4 bytes; VECTOR, whose bytes are at most 16;
-// INDEX an unsigned type that counts the elements of X and Y.
+// Needs YC % VECTOR == 0. Macros: WORD an unsigned type of an element's 2 or 4 bytes; VECTOR, whose bytes are at most
+// 16; INDEX an unsigned type that counts the elements of X and Y.
 #include "common/vector.cuh"
 
 using Word = ALPHA_WORD;

@@ -1,8 +1,9 @@
 // L = -sum_c T_c log softmax(X)_c and dX = softmax(X) sum_c T_c - T; without normalize X are logarithms and dX = -T.
 //
 // T_c = w_c ((1 - smoothing) t_c + smoothing / C), where t is a row of probabilities, or 1 at the label. w is 1 if
-// `weight` (C,) is null. X, dX (N, C) of TYPE, target (N,) or (N, C) of TARGET, P (2, N): L, and the weight of the label,
-// or 1. A row whose label is `ignore` has 0 in P and dX. Another label outside [0, C) makes its row's L and dX NaN.
+// `weight` (C,) is null. X, dX (N, C) of TYPE, target (N,) or (N, C) of TARGET, P (2, N): L, and the weight of the
+// label, or 1. A row whose label is `ignore` has 0 in P and dX. Another label outside
+// [0, C) makes its row's L and dX NaN.
 // Grid: ceil(N / ROWS). Block: (LANES, ROWS), a row of threads per row of X; ROWS = 1 if LANES > 32.
 // Shared memory: a number per warp.
 // Macros: LANES 32 | 256; ROWS; TYPE float | bfloat16; PROBABLE 0 | 1; TARGET int | long long | unsigned char, with

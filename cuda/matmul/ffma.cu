@@ -2,8 +2,9 @@
 //
 // A (D, M, K) or (D, K, M); B (D, K, N) or (D, N, K), or one B for all; Y (splits, D, M, N): split z sums the
 // depths [z depth, (z + 1) depth) of K, a multiple of BK each, and the caller adds the splits.
-// A tile of BM x BN outputs is computed by 256 threads, (BM / 16) x (BN / 16) each in registers. Per step of BK along K the
-// operands go global -> registers -> shared[k][m or n]; two shared tiles alternate, so that one barrier per step is enough.
+// A tile of BM x BN outputs is computed by 256 threads, (BM / 16) x (BN / 16) each in registers. Per step of BK along K
+// the operands go global -> registers -> shared[k][m or n]; two shared tiles alternate, so that one barrier per step is
+// enough.
 // Grid: tiles of N x tiles of M x D x splits, the first fastest. Block: 256. Shared memory: 2 BK (BM + BN + 8) floats.
 // Registers: (BM / 16) (BN / 16) sums and as many loads in flight as the tile needs, at most 128 per thread.
 // Needs: with VECTOR 4 the contiguous axes of A and B are multiples of 4 and A and B are 16-byte aligned;

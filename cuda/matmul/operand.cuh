@@ -1,5 +1,5 @@
-// The block's tile of a batch of matrix products, and an operand's tile on its way from global memory to registers (ffma.cu,
-// sm80.cu).
+// The block's tile of a batch of matrix products, and an operand's tile on its way from global memory to registers
+// (ffma.cu, sm80.cu).
 //
 // A tile is BK deep along K and EXTENT wide along M or N. The loads of the next step are in flight while this one is
 // multiplied. Whatever lies outside of the matrix is loaded as zero.
@@ -7,7 +7,8 @@
 #include "common/cuda.h"
 #include "common/vector.cuh"
 
-// Which outputs a block computes, and over which depths. Blocks: tiles of N x tiles of M x D x splits, the first fastest.
+// Which outputs a block computes, and over which depths. Blocks: tiles of N x tiles of M x D x splits, the first
+// fastest.
 struct OutputTile {
   int m0, n0, k_start, k_stop;
   unsigned d, split;
@@ -24,8 +25,9 @@ struct OutputTile {
   }
 };
 
-// T float or bfloat16, in registers as the bits of memory, so that no thread waits for its loads before it must. K_INNER: K is the contiguous axis in memory, the inner one; V elements per load. Threads
-// next to each other load packs of a row next to each other, so that each thread has the same columns of several rows.
+// T float or bfloat16, in registers as the bits of memory, so that no thread waits for its loads before it must.
+// K_INNER: K is the contiguous axis in memory, the inner one; V elements per load. Threads next to each other load
+// packs of a row next to each other, so that each thread has the same columns of several rows.
 template <typename T, int EXTENT, int BK, bool K_INNER, int V, int THREADS>
 struct Operand {
   static constexpr int INNER = K_INNER ? BK : EXTENT, OUTER = K_INNER ? EXTENT : BK, PACKS = INNER / V;
@@ -34,7 +36,8 @@ struct Operand {
   static_assert(INNER % V == 0, "whole packs");
   Bits<T, V> held[DOWN][ACROSS];
 
-  // Calls function(row, column, outer, inner) for each of the thread's packs, held[row][column] at (outer, inner) of the tile.
+  // Calls function(row, column, outer, inner) for each of the thread's packs, held[row][column] at (outer, inner) of
+  // the tile.
   template <class Function>
   static __device__ __forceinline__ void each(Function function) {
     const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;

@@ -1,19 +1,21 @@
-// Y = A B for a batch of matrices, each operand as it is or transposed, on tensor cores (mma.sync), with sums in float32.
+// Y = A B for a batch of matrices, each operand as it is or transposed, on tensor cores (mma.sync), with sums in
+// float32.
 //
 // A (D, M, K) or (D, K, M); B (D, K, N) or (D, N, K), or one B for all; Y (splits, D, M, N): split z sums the
 // depths [z depth, (z + 1) depth) of K, a multiple of BK each, and the caller adds the splits.
 //   MATH TF32  operands are floats, rounded to 11 bits: "tf32"
 //   MATH BF16  operands are bfloat16, of which tf32 keeps all bits
-// Each of WARPS_M WARPS_N warps computes 16 rows and BN / WARPS_N columns of a tile of BM x BN outputs. Per step of BK along K
-// the operands go global -> registers -> shared; two shared tiles alternate, so that one barrier per step is enough. An
-// operand whose contiguous axis is K lies in shared memory as [m or n][k], any other as [k][m or n], with rows of such a
-// length that the 32 words of a fragment lie in 32 banks. Rows of any length and address are read, so a batch of small or
-// odd matrices, as attention has them, needs no copy.
+// Each of WARPS_M WARPS_N warps computes 16 rows and BN / WARPS_N columns of a tile of BM x BN outputs. Per step of BK
+// along K the operands go global -> registers -> shared; two shared tiles alternate, so that one barrier per step is
+// enough. An operand whose contiguous axis is K lies in shared memory as [m or n][k], any other as [k][m or n], with
+// rows of such a length that the 32 words of a fragment lie in 32 banks. Rows of any length and address are read, so a
+// batch of small or odd matrices, as attention has them, needs no copy.
 // Grid: tiles of N x tiles of M x D x splits, the first fastest. Block: 32 WARPS_M WARPS_N.
 // Shared memory: 2 (A + B) floats, with EXTENT (BK + 4) of an operand with K contiguous, otherwise BK (EXTENT + 8).
-// Needs sm_80; with VECTOR 4 the contiguous axes of A and B are multiples of 4, and A and B are 16-byte aligned (bfloat16: 8).
-// Macros: MATH; TYPE (of the operands) and OUTPUT (of Y) float | bfloat16; BM = 16 WARPS_M, BN a multiple of 8 WARPS_N and of
-// 16, BK, WARPS_N; TRANSPOSE_A, TRANSPOSE_B; VECTOR 1 | 4.
+// Needs sm_80; with VECTOR 4 the contiguous axes of A and B are multiples of 4, and A and B are 16-byte aligned
+// (bfloat16: 8).
+// Macros: MATH; TYPE (of the operands) and OUTPUT (of Y) float | bfloat16; BM = 16 WARPS_M, BN a multiple of 8 WARPS_N
+// and of 16, BK, WARPS_N; TRANSPOSE_A, TRANSPOSE_B; VECTOR 1 | 4.
 #include "common/math_mode.cuh"
 #include "common/mma.cuh"
 #include "matmul/operand.cuh"

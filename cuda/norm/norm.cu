@@ -1,11 +1,12 @@
 // Normalisation of the groups of an array by their own mean and variance, and its gradients.
 //
-// X (A, R, G, K); a group is the R K elements of one (a, g); weight and bias have a number per channel (g, k), or are null.
-// mean, rstd (A, G): of each group, rstd = 1 / sqrt(variance + eps). Without `centered` the mean counts as 0.
+// X (A, R, G, K); a group is the R K elements of one (a, g); weight and bias have a number per channel (g, k), or are
+// null. mean, rstd (A, G): of each group, rstd = 1 / sqrt(variance + eps). Without `centered` the mean counts as 0.
 //
-// normalize: Y = weight (X - mean) rstd + bias. The mean is found from differences to the first element, so that it is exact
-//   if all are equal. Deviations are squared times `unit`, a power of two near 1 / sqrt(R K), so that the sum of their squares
-//   is not infinite if the variance is not.
+// normalize: Y = weight (X - mean) rstd + bias. The mean is found from differences to the first element, so that it is
+// exact
+//   if all are equal. Deviations are squared times `unit`, a power of two near 1 / sqrt(R K), so that the sum of their
+//   squares is not infinite if the variance is not.
 // normalize_gradient: with D = weight dY and H = (X - mean) rstd, dX = rstd (D - mean of D - H mean of D H); without
 //   `centered` dX = rstd (D - H mean of D H). Means are over a group.
 //   Both: each block takes `lines` groups, and LANES = 256 / lines threads take turns in a group. Neighbouring threads
@@ -41,8 +42,19 @@ __device__ __forceinline__ Group group_of(long long A, int R, int G, int K, int 
   const int lanes = THREADS / lines, t = threadIdx.x;
   const long long index = (long long)blockIdx.x * lines + (rows ? t / lanes : t % lines);
   const int g = index % G, lane = rows ? t % lanes : t / lines;
-  return {index,        index / G * R * G * K + g * K, (long long)R * K, R, G, K, g, lane, lanes, rows ? 1 : lines,
-          index < A * G};
+  Group group;
+  group.index = index;
+  group.base = index / G * R * G * K + g * K;
+  group.size = (long long)R * K;
+  group.R = R;
+  group.G = G;
+  group.K = K;
+  group.g = g;
+  group.lane = lane;
+  group.lanes = lanes;
+  group.distance = rows ? 1 : lines;
+  group.valid = index < A * G;
+  return group;
 }
 
 // The sum over the lanes of a group, for each of them. Every thread of the block must call it.

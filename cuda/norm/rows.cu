@@ -3,18 +3,20 @@
 // X (A, G, K); a row is the K elements of one (a, g); weight and bias have a number per channel (g, k), or are null.
 // mean, rstd (A, G): of each row, rstd = 1 / sqrt(variance + eps). Without `centered` the mean counts as 0.
 //
-// normalize_rows: Y = weight (X - mean) rstd + bias. The mean is known before the squared deviations are added. It is found
+// normalize_rows: Y = weight (X - mean) rstd + bias. The mean is known before the squared deviations are added. It is
+// found
 //   from differences to the first element, and deviations are squared times `unit`, both as in norm.cu.
 //   Grid: ceil(A G / (256 / LANES * ROWS)). Shared memory: a number per warp and sum if LANES > 32.
-// normalize_rows_gradient: with D = weight dY and H = (X - mean) rstd, dX = rstd (D - mean of D - H mean of D H); without
+// normalize_rows_gradient: with D = weight dY and H = (X - mean) rstd, dX = rstd (D - mean of D - H mean of D H);
+// without
 //   `centered` dX = rstd (D - H mean of D H). Means are over a row. With SUMS, for G = 1, also parts_of_blocks
 //   (2, blocks, K) = sum of dY H and of dY over the rows of each block. Rows are read once for all of it.
 //   Grid: any number of blocks, which take rows in turns; with SUMS about BLOCKS per SM. Shared memory: numbers per
 //   warp if LANES > 32; with SUMS also one per channel and warp.
 // A row stays in the registers of its lanes (common/rows.cuh). Block: 256. Sums have a fixed order.
 // Needs and macros: those of common/rows.cuh, with K; weight and bias aligned to packs; TYPE float | double | bfloat16;
-// GROUPED 0 | 1: whether G may be above 1; SUMS 0 | 1; BLOCKS per SM at least, of the gradient. The arithmetic of bfloat16,
-// and all that is no X or Y, is float.
+// GROUPED 0 | 1: whether G may be above 1; SUMS 0 | 1; BLOCKS per SM at least, of the gradient. The arithmetic of
+// bfloat16, and all that is no X or Y, is float.
 #include "common/rows.cuh"
 
 using T = ALPHA_TYPE;

@@ -1,7 +1,7 @@
 // The norm of many tensors, and the limits of their elements, in place.
 //
-// `norms` writes one sum of |g|^p per row of the table (a chunk of one tensor), or the largest |g| if p is infinite. Sums are
-// doubles, in which no square of a float is too large or too small.
+// `norms` writes one sum of |g|^p per row of the table (a chunk of one tensor), or the largest |g| if p is infinite.
+// Sums are doubles, in which no square of a float is too large or too small.
 // `total_norm` joins them in a fixed order to the norm of all tensors. `clip` multiplies each element by
 // min(1, most / (norm + 1e-6)), if there is a norm, and limits it to [-bound, bound]. A NaN stays in all of them.
 // Grid: one block per row; `total_norm` 1. Block: 256. Shared memory: a number per thread. No macros.

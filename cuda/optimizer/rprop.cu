@@ -1,9 +1,9 @@
 // One Rprop step of many tensors in place: each number has a length of its own, which grows by `bigger` while its
-// gradient keeps its sign, shrinks by `smaller` if the sign has turned, and stays in [least, most]. W -= sign(g) length,
-// unless the sign has turned.
+// gradient keeps its sign, shrinks by `smaller` if the sign has turned, and stays in [least, most]. W -= sign(g)
+// length, unless the sign has turned.
 //
-// Grid, block and table: optimizer/update.cuh. No macros. The slots are the gradient of the step before, 0 where the sign
-// had turned, and the length.
+// Grid, block and table: optimizer/update.cuh. No macros. The slots are the gradient of the step before, 0 where the
+// sign had turned, and the length.
 #include "optimizer/update.cuh"
 
 struct Rule {

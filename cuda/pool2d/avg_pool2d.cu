@@ -3,8 +3,9 @@
 // A thread computes a pack of VECTOR channels of the result; the gradient gathers from the outputs whose windows
 // hold its input, so that nothing is added atomically.
 // Grid: ceil(packs of the result / 256). Block: 256. No shared memory.
-// Macros: TYPE float | double | bfloat16; VECTOR 1 | 4 | 8 divides C, arrays are aligned to packs; INDEX an unsigned type that holds the size; FH FW SH
-// SW PH PW; ADAPTIVE (then those are not read, and IH OH and IW OW are below 2^31); COUNT_PADDING; DIVISOR.
+// Macros: TYPE float | double | bfloat16; VECTOR 1 | 4 | 8 divides C, arrays are aligned to packs; INDEX an unsigned
+// type that holds the size; FH FW SH SW PH PW; ADAPTIVE (then those are not read, and IH OH and IW OW are below 2^31);
+// COUNT_PADDING; DIVISOR.
 #include "pool2d/pool2d.cuh"
 
 constexpr bool COUNT_PADDING = ALPHA_COUNT_PADDING;

@@ -4,9 +4,9 @@
 // hold its input, so that nothing is added atomically. The first of equal numbers wins, NaN is above
 // every number, and the last NaN wins, as in PyTorch.
 // Grid: ceil(packs of the result / 256). Block: 256. No shared memory.
-// Macros: TYPE float | double | bfloat16; VECTOR 1 | 4 | 8 divides C, arrays are aligned to packs; INDEX an unsigned type that holds the size; FH FW SH
-// SW PH PW; DH DW, the distance between taps; ADAPTIVE (then those are not read, and IH OH and IW OW are below 2^31);
-// TAP uint8_t | int, which holds the number of a tap.
+// Macros: TYPE float | double | bfloat16; VECTOR 1 | 4 | 8 divides C, arrays are aligned to packs; INDEX an unsigned
+// type that holds the size; FH FW SH SW PH PW; DH DW, the distance between taps; ADAPTIVE
+// (then those are not read, and IH OH and IW OW are below 2^31); TAP uint8_t | int, which holds the number of a tap.
 #include "pool2d/pool2d.cuh"
 
 using Tap = ALPHA_TAP;

@@ -1,7 +1,7 @@
 // One step of an LSTM or a GRU after its two matrix products, and its gradient; a thread per element of the state.
 //
-// X, G (N, gates H): what a step gets from its input and from its last state, with the gates i f g o of an LSTM or r z n
-// of a GRU next to each other. K keeps what the gradient needs: i f g o, or r z n and the last third of G.
+// X, G (N, gates H): what a step gets from its input and from its last state, with the gates i f g o of an LSTM or r z
+// n of a GRU next to each other. K keeps what the gradient needs: i f g o, or r z n and the last third of G.
 // Grid: ceil(N H / 256). Block: 256. No shared memory, no macros. All arrays are float.
 #include "common/cuda.h"
 

@@ -1,9 +1,10 @@
 // The bits of the largest finite magnitude of each of two arrays, for half_scale (common/fp16_terms.cuh).
 //
-// out_a[0] of a (n_a floats), out_b[0] of b (n_b floats), b only if there are blocks for it. Magnitudes as integers have the
-// order of the floats, so atomicMax gives the same bits in any order. The blocks meet in `state`, three words that are zero
-// before: the largest of a, of b, and the number of blocks that have come. The last block writes the results and leaves the
-// words zero for the next launch, which saves a launch that would zero them.
+// out_a[0] of a (n_a floats), out_b[0] of b (n_b floats), b only if there are blocks for it. Magnitudes as integers
+// have the order of the floats, so atomicMax gives the same bits in any order. The blocks meet in `state`, three words
+// that are zero
+// before: the largest of a, of b, and the number of blocks that have come. The last block writes the results and leaves
+// the words zero for the next launch, which saves a launch that would zero them.
 // Grid: blocks_a + blocks of b. Block: 256. Shared memory: a word per warp. Needs 16-byte aligned arrays.
 #include "common/fp16_terms.cuh"
 #include "common/largest.cuh"

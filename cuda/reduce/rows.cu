@@ -1,5 +1,5 @@
-// The sum of each row of X (A, K), or its largest or smallest element and the column of the first one: sum.cu and fold.cu
-// for rows of neighbours.
+// The sum of each row of X (A, K), or its largest or smallest element and the column of the first one: sum.cu and
+// fold.cu for rows of neighbours.
 //
 // sum_rows: Y (A,), of floats if X is bfloat16.
 // extreme_rows: Y (A,) and `at` (A,) for `largest` 1 | 0; NaN is an extreme.

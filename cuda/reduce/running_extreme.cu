@@ -1,5 +1,5 @@
-// at[a, r, b] = the last s <= r at which X[a, s, b] is the largest so far, or the smallest unless `largest`; NaN counts as an
-// extreme. X, at (A, R, B). A thread per column (a, b) goes through its rows.
+// at[a, r, b] = the last s <= r at which X[a, s, b] is the largest so far, or the smallest unless `largest`; NaN counts
+// as an extreme. X, at (A, R, B). A thread per column (a, b) goes through its rows.
 //
 // Grid: ceil(A B / 256). Block: 256. No shared memory.
 // Macro: TYPE float | double | bfloat16 | int | long long | unsigned char | bool.

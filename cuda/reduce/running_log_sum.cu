@@ -2,7 +2,8 @@
 // through its rows.
 //
 // log_sum: Y[a, r, b], kept as the largest number and a sum relative to it.
-// log_sum_gradient: dX[r] = exp(X[r] - Y[r]) S, S = dY[r] + exp(Y[r] - Y[r + 1]) S of the row behind; both exponents are at
+// log_sum_gradient: dX[r] = exp(X[r] - Y[r]) S, S = dY[r] + exp(Y[r] - Y[r + 1]) S of the row behind; both exponents
+// are at
 //   most 0.
 // Grid: ceil(A B / 256). Block: 256. No shared memory.
 // Macro: TYPE float | double | bfloat16, which is computed with as float.

@@ -5,7 +5,8 @@
 //   (A, segments, B), null for one segment, is a scan of the sums of the segments.
 // segment_columns: sums (A, segments, B), each of a whole segment.
 //   Grid: (ceil(A B / 256), segments). Both read eight rows before they use the first.
-// product_gradient: dX[r] = Y[r - 1] S, S = dY[r] + X[r + 1] S of the row behind, for Y[r] = product of X[s] over s <= r;
+// product_gradient: dX[r] = Y[r - 1] S, S = dY[r] + X[r + 1] S of the row behind, for Y[r] = product of X[s] over
+// s <= r;
 //   a thread per column. Grid: ceil(A B / 256).
 // Block: 256. No shared memory.
 // Macro: TYPE float | double | bfloat16 | long long. A sum of bfloat16 is a float, which each element rounds.

@@ -1,13 +1,16 @@
-// Y[a, r] = sum, or product, of X[a, s] over s <= r, or over s >= r if REVERSE; X, Y (A, K). scan.cu for rows of neighbours.
+// Y[a, r] = sum, or product, of X[a, s] over s <= r, or over s >= r if REVERSE; X, Y (A, K). scan.cu for rows of
+// neighbours.
 //
-// A row is read once, in turns of PACKS packs per lane (common/rows.cuh), which stay in registers as they lie in memory: each
-// lane joins its packs, the lanes scan what they found, and each lane goes through its packs again from there. So most rows
-// take one turn, and longer ones carry their sum from turn to turn. If there are few rows, they are cut into segments of
-// `segment` packs, counted in the direction of the scan: segment_rows finds the sum of each, a scan of those is `before`
-// (A, segments), and scan_rows begins each segment with the sum of those before it. `before` is null for one segment.
+// A row is read once, in turns of PACKS packs per lane (common/rows.cuh), which stay in registers as they lie in
+// memory: each lane joins its packs, the lanes scan what they found, and each lane goes through its packs again from
+// there. So most rows take one turn, and longer ones carry their sum from turn to turn. If there are few rows, they are
+// cut into segments of `segment` packs, counted in the direction of the scan: segment_rows finds the sum of each, a
+// scan of those is `before` (A, segments), and scan_rows begins each segment with the sum of those before it. `before`
+// is null for one segment.
 // segment_rows: sums (A, segments), each of a whole segment.
 // Sums and products have a fixed order.
-// Grid: (ceil(A / (256 / LANES * ROWS)), segments). Block: 256. Shared memory: a number per pack and warp, twice, if LANES > 32.
+// Grid: (ceil(A / (256 / LANES * ROWS)), segments). Block: 256. Shared memory: a number per pack and warp, twice, if
+// LANES > 32.
 // Needs: K is a multiple of VECTOR and the rows are aligned to packs. K has any length.
 // Macros: those of common/rows.cuh; TYPE float | double | bfloat16 | long long; REVERSE 0 | 1; PRODUCT 0 | 1.
 // A sum of bfloat16 is a float, which each element rounds.

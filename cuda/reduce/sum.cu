@@ -1,18 +1,20 @@
-// Y[a, b] = sum of X[a, r, b] over r: columns, rows (B = 1) or everything in between. X (A, R, B), Y (A, B). The sums of
-// bfloat16 are floats.
+// Y[a, b] = sum of X[a, r, b] over r: columns, rows (B = 1) or everything in between. X (A, R, B), Y (A, B). The sums
+// of bfloat16 are floats.
 //
-// A block adds up the rows [z rows, (z + 1) rows) of segment z. If there are several segments, it writes its sum to `parts`
-// (segments, A, B), and the last block that comes to a tile of columns adds up the parts in their order, whatever the order
-// of the blocks was. `state` has a word per tile that is zero before, counts blocks, and is zero again at the end.
+// A block adds up the rows [z rows, (z + 1) rows) of segment z. If there are several segments, it writes its sum to
+// `parts` (segments, A, B), and the last block that comes to a tile of columns adds up the parts in their order,
+// whatever the order of the blocks was. `state` has a word per tile that is zero before, counts blocks, and is zero
+// again at the end.
 //
-// sum_columns: B > 1. sum_long_rows: B = 1; a "row" r is a pack of VECTOR neighbours, and R counts packs. The last `tail`
+// sum_columns: B > 1. sum_long_rows: B = 1; a "row" r is a pack of VECTOR neighbours, and R counts packs. The last
+// `tail`
 //   elements, of a single row only, are no pack.
-// Grid: (tiles, segments), tiles = ceil(B / (VECTOR tx)) ceil(A / tz). Block: (tx packs of columns, ty rows, tz slabs), at
-// most 512 threads, ty a power of two, tx = 1 for sum_long_rows. Shared memory: a pack per thread.
+// Grid: (tiles, segments), tiles = ceil(B / (VECTOR tx)) ceil(A / tz). Block: (tx packs of columns, ty rows, tz slabs),
+// at most 512 threads, ty a power of two, tx = 1 for sum_long_rows. Shared memory: a pack per thread.
 // Needs: B, or the length of a row if A > 1, is a multiple of VECTOR, and X and Y are aligned to packs.
-// Macros: TYPE float | double | bfloat16 | long long, of X; OUTPUT, of Y: the type of the sums, or bfloat16, to which they are
-// rounded; VECTOR 1 | 4 | 8; WIDE 0 | 1: the sums are doubles, in which no square of a float is too large or too small;
-// SQUARED 0 | 1: Y is the sum of the squares.
+// Macros: TYPE float | double | bfloat16 | long long, of X; OUTPUT, of Y: the type of the sums, or bfloat16, to which
+// they are rounded; VECTOR 1 | 4 | 8; WIDE 0 | 1: the sums are doubles, in which no square of a float is too large or
+// too small; SQUARED 0 | 1: Y is the sum of the squares.
 #include "common/columns.cuh"
 #include "common/last_block.cuh"
 
@@ -39,8 +41,8 @@ __device__ __forceinline__ Pack<Sum, N> terms(const Pack<Real, N>& x) {
   return y;
 }
 
-// This thread's sum of the packs at x + r stride for r, r + step, .. below `stop`. All loads of a turn are in flight at the
-// same time; what lies behind the end counts as 0.
+// This thread's sum of the packs at x + r stride for r, r + step, .. below `stop`. All loads of a turn are in flight at
+// the same time; what lies behind the end counts as 0.
 template <int N, bool SQUARES = false, typename From>
 __device__ __forceinline__ Pack<Sum, N> sum_packs(const From* x, size_t stride, int r, int stop, int step) {
   constexpr int AHEAD = sizeof(From) * N > 16 ? 4 : 8;
@@ -76,8 +78,8 @@ __device__ __forceinline__ void add_lanes(Pack<Sum, N>& sum, Pack<Sum, N>* share
   reduce_lanes(sum, shared);
 }
 
-// The sum `own` of this block's segment becomes that of all segments at Y + i; `parts` of the segments are `distance` apart.
-// Only threads that are `valid` have a place i.
+// The sum `own` of this block's segment becomes that of all segments at Y + i; `parts` of the segments are `distance`
+// apart. Only threads that are `valid` have a place i.
 template <int N>
 __device__ __forceinline__ void finish(Output* Y, Sum* parts, unsigned* state, Pack<Sum, N> own, bool valid, size_t i,
                                        size_t distance, Pack<Sum, N>* shared) {

@@ -4,7 +4,8 @@
 // image. M samples, `per_image` of each image; a sample is a sum over TAPS^RANK pixels around its place.
 //
 // sample: Y (M, C) = the sum of weight times pixel. A thread computes a pack of VECTOR channels of one sample.
-// sample_slopes: dG (M, RANK) = the sum over the channels of dY times the slope of the sample. LANES neighbouring threads
+// sample_slopes: dG (M, RANK) = the sum over the channels of dY times the slope of the sample. LANES neighbouring
+// threads
 //   share a sample, take turns in its packs, and meet in a butterfly.
 // sample_taps: F (TAPS^RANK, M) = the pixel of each tap, among those of all images, or -1 if it is outside;
 //   R (TAPS^RANK, M, C) = its weight times dY, which is to be added to the pixel. A thread writes one pack of all taps.

@@ -3,8 +3,8 @@
 // A sample is a sum over TAPS^RANK pixels. The weight of a pixel is a product of one weight per axis, so each axis has
 // its own taps: one for nearest, two for linear, four for cubic.
 // Macros: TYPE float | double | bfloat16, whose places and weights are of float; RANK 2 | 3;
-//   MODE 0 nearest | 1 linear | 2 cubic; PADDING 0 zeros | 1 border | 2 reflection; ALIGN_CORNERS 0 | 1; INDEX an unsigned
-//   type that holds all sizes.
+//   MODE 0 nearest | 1 linear | 2 cubic; PADDING 0 zeros | 1 border | 2 reflection; ALIGN_CORNERS 0 | 1; INDEX an
+//   unsigned type that holds all sizes.
 #pragma once
 #include "common/bfloat16.cuh"
 #include "common/vector.cuh"

@@ -2,8 +2,8 @@
 //
 // softmax_rows: Y = exp(x - m) / s, or with `logarithm` x - m - log(s); m is the largest x of a row, s the sum of
 //   exp(x - m).
-// softmax_rows_gradient: dX = Y (dY - sum of dY Y), or with `logarithm` dX = dY - exp(Y) sum of dY; sums are over a row.
-// A row is read once and stays in the registers of its lanes (common/rows.cuh). Sums have a fixed order.
+// softmax_rows_gradient: dX = Y (dY - sum of dY Y), or with `logarithm` dX = dY - exp(Y) sum of dY; sums are over a
+// row. A row is read once and stays in the registers of its lanes (common/rows.cuh). Sums have a fixed order.
 // Grid: ceil(A / (256 / LANES * ROWS)). Block: 256. Shared memory: a number per warp and sum if LANES > 32.
 // Needs and macros: those of common/rows.cuh, and TYPE float | double | bfloat16. The arithmetic of bfloat16 is float.
 #include "common/rows.cuh"

@@ -1,6 +1,7 @@
 // Softmax along the middle axis of X (A, R, B), or its logarithm, and the gradient of either.
 //
-// softmax: Y = exp(x - m) / s, or with `logarithm` x - m - log(s); m is the largest x of a line, s the sum of exp(x - m).
+// softmax: Y = exp(x - m) / s, or with `logarithm` x - m - log(s); m is the largest x of a line, s the sum of
+// exp(x - m).
 // softmax_gradient: dX = Y (dY - sum of dY Y), or with `logarithm` dX = dY - exp(Y) sum of dY; sums are over a line.
 // A line is the R elements of one (a, b). Each block takes `lines` lines, and LANES = 256 / lines threads take turns in
 // a line. Neighbouring threads are lanes of a line if B is 1, otherwise lines, so that they read neighbouring elements.
@@ -50,9 +51,17 @@ struct Line {
 __device__ __forceinline__ Line line_of(long long A, long long R, long long B, int lines) {
   const int lanes = THREADS / lines, t = threadIdx.x;
   const bool rows = B == 1;
-  const long long line = (long long)blockIdx.x * lines + (rows ? t / lanes : t % lines);
+  const long long number = (long long)blockIdx.x * lines + (rows ? t / lanes : t % lines);
   const int lane = rows ? t % lanes : t / lines;
-  return {line / B * R * B + line % B, B, lane, lanes, t, rows ? 1 : lines, line < A * B};
+  Line line;
+  line.base = number / B * R * B + number % B;
+  line.step = B;
+  line.lane = lane;
+  line.lanes = lanes;
+  line.self = t;
+  line.distance = rows ? 1 : lines;
+  line.valid = number < A * B;
+  return line;
 }
 
 // The value of all lanes of a line, for each of them. Every thread of the block must call it.

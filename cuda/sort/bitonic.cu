@@ -1,9 +1,9 @@
 // Sorts rows of P words in place, P a power of two, by bitonic merges.
 //
-// sort_chunks runs the stages `first` to `last` (lengths of the sequences that are merged) as far as words are less than
-// a chunk apart; exchange runs one step of a stage, of words that are further apart.
-// sort_chunks: grid ceil(total / 2048), block 512, shared memory: 2048 words. exchange: grid ceil(total / 512), block 256.
-// No macros.
+// sort_chunks runs the stages `first` to `last` (lengths of the sequences that are merged) as far as words are less
+// than a chunk apart; exchange runs one step of a stage, of words that are further apart.
+// sort_chunks: grid ceil(total / 2048), block 512, shared memory: 2048 words. exchange: grid ceil(total / 512), block
+// 256. No macros.
 #include "common/cuda.h"
 
 using Word = unsigned long long;

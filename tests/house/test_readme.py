@@ -1,4 +1,4 @@
-"""The documents: the README's example runs as printed, links lead somewhere, commands exist."""
+"""Documents and the comments of kernels: the README's example runs as printed, links and paths lead somewhere."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import child
 import pytest
 
 ROOT = Path(__file__).parents[2]
+KERNELS = sorted(path for path in ROOT.glob("cuda/**/*.*") if path.suffix in (".cu", ".cuh", ".h", ".cpp"))
+COLUMNS = 120  # of a comment, as of code
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
 
 
@@ -35,6 +37,26 @@ def test_links_and_paths_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
     for path in re.findall(r"\b(?:examples|alpha|tests|docs|cuda)/[\w/]+\.\w+", text):
         assert (ROOT / path).exists(), f"{page.name} names {path}"
+
+
+def test_comments_of_kernels_name_files_that_exist() -> None:
+    """A file of the checkout, or one below cuda/."""
+    assert KERNELS
+    for kernel in KERNELS:
+        for comment in re.findall(r"//(.*)", kernel.read_text()):
+            for path in re.findall(r"(?<![\w<.])(?:\w+/)+\w+\.(?:cuh?|h|cpp|py|md)\b", comment):
+                roots = (ROOT, ROOT / "cuda", kernel.parent, kernel.parents[1])
+                assert any((root / path).exists() for root in roots), f"{kernel.relative_to(ROOT)} names {path}"
+
+
+def test_comments_of_kernels_keep_to_their_columns() -> None:
+    long = [
+        f"{kernel.relative_to(ROOT)}:{number}"
+        for kernel in KERNELS
+        for number, line in enumerate(kernel.read_text().splitlines(), 1)
+        if len(line) > COLUMNS and "//" in line
+    ]
+    assert not long, f"wider than {COLUMNS} columns: {', '.join(long)}"
 
 
 def test_make_lists_its_targets() -> None:

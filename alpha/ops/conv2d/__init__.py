@@ -77,11 +77,11 @@ def conv2d_backward_weight(
 
     X (N, IH, IW, IC), dY (N, OH, OW, OC) -> dW (OC, FH, FW, IC)
     """
-    halves = X.dtype == BFLOAT16 == dtype
+    in_bfloat16 = X.dtype == BFLOAT16 == dtype
     if isinstance(X, np.ndarray):
         dW = _on_cpu(WEIGHT, X, dY, s, precision)
-        return as_dtype(dW, BFLOAT16) if halves else dW
-    plan, operands = prepare(WEIGHT, (X, dY), s, precision, gradient=BFLOAT16 if halves else FLOAT32)
+        return as_dtype(dW, BFLOAT16) if in_bfloat16 else dW
+    plan, operands = prepare(WEIGHT, (X, dY), s, precision, gradient=BFLOAT16 if in_bfloat16 else FLOAT32)
     return plan.launch(X.device, operands)["dW"]
 
 

@@ -42,11 +42,11 @@ def vector_width(*arrays: Array, along: int = 0, beside: DType = FLOAT32) -> int
     Such packs are aligned in every array and divide the axis; 8, where one of the arrays is bfloat16: 16 bytes of it.
     Beside them there may be an array of the dtype `beside` that begins an allocation.
     """
-    addresses, halves = 0, beside.itemsize == 2
+    addresses, has_16_bits = 0, beside.itemsize == 2
     for array in arrays:
         addresses |= array.block.address + array.offset  # `address`, without a call
-        halves |= array.dtype.itemsize == 2
-    for pack in (8, 4) if halves else (4,):
+        has_16_bits |= array.dtype.itemsize == 2
+    for pack in (8, 4) if has_16_bits else (4,):
         if along % pack == 0 and (
             addresses % 16 == 0  # more than any needs, and nearly always so
             or all(a.address % min(16, pack * a.dtype.itemsize) == 0 for a in arrays)

@@ -6,7 +6,7 @@
 namespace alpha_emulation {
 
 static AtBlockStart reset_barriers([] {
-  for (BlockBarrier& barrier : barriers) barrier = {0, 0, 0, 1, 0, 0, false};
+  for (BlockBarrier& barrier : barriers) barrier = BlockBarrier();
 });
 
 static const char* file_name(const char* path) {
@@ -95,7 +95,7 @@ void sync_block(int predicate, Location location) {
   if (++barrier.arrived == thread_count) {
     if (barrier.several_lines) report_block("divergent __syncthreads");
     barrier_count = barrier.count, barrier_all = barrier.all, barrier_any = barrier.any;
-    barrier = {0, 0, 0, 1, 0, 0, false};
+    barrier = BlockBarrier();
     release_where([](const Thread&) { return true; });
   }
   wait_for_release();

@@ -8,10 +8,10 @@ namespace alpha_emulation {
 
 // Barrier 0 is __syncthreads; the hardware has 16 of them.
 struct BlockBarrier {
-  unsigned arrived, expected;
-  int count, all, any;  // of the predicates of those who arrived
-  int line;             // of the first to arrive
-  bool several_lines;
+  unsigned arrived = 0, expected = 0;
+  int count = 0, all = 1, any = 0;  // of the predicates of those who arrived
+  int line = 0;                     // of the first to arrive
+  bool several_lines = false;
 };
 constexpr unsigned kBarriers = 16;
 inline BlockBarrier barriers[kBarriers];

@@ -1,4 +1,5 @@
-// CUDA C++ for a C++ compiler: each CUDA thread is a fiber, blocks run one after another. See docs/debugging_kernels.md.
+// CUDA C++ for a C++ compiler: each CUDA thread is a fiber, blocks run one after another. See
+// docs/debugging_kernels.md.
 #pragma once
 #include <stdlib.h>
 #include <string.h>

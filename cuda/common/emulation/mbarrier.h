@@ -76,7 +76,10 @@ inline void init_mbarrier(uint32_t address, unsigned count) {
     fault("mbarrier_init: %u arrivals, barrier %u of at most %u", count, mbarrier_count, kMaxMbarriers);
   const uint64_t word = uint64_t(kMbarrierMark) << 32 | mbarrier_count;
   memcpy(shared_pointer(address, 8, "mbarrier_init"), &word, 8);
-  mbarriers[mbarrier_count++] = {address, count, count, 0, 0, 0};
+  Mbarrier& barrier = mbarriers[mbarrier_count++];
+  barrier = {};
+  barrier.address = address;
+  barrier.count = barrier.pending = count;
 }
 
 inline void arrive_mbarrier(uint32_t address, unsigned bytes) {

@@ -8,8 +8,9 @@
 namespace alpha_emulation {
 
 // Every place in shared memory has a 32-bit address, congruent to its host address modulo 1024 so that swizzled
-// layouts mean the same in both. The first kilobyte is the hardware's own; the dynamic part comes next, 128-byte but not
-// 1024-byte aligned as on a GPU with static objects before it; then the static objects of all kernels of the library.
+// layouts mean the same in both. The first kilobyte is the hardware's own; the dynamic part comes next, 128-byte but
+// not 1024-byte aligned as on a GPU with static objects before it; then the static objects of all kernels of the
+// library.
 constexpr unsigned kSharedWindow = 256 * 1024, kDynamicBase = 1024 + 128, kSharedGuard = 1024;
 constexpr unsigned char kPoison = 0xff;  // NaN as a float, -1 as an integer
 

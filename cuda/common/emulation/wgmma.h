@@ -1,5 +1,6 @@
-// wgmma: each thread notes its products. When the whole warpgroup has come to the wait that retires their group the last
-// thread does them, out of the operands as they are in shared memory then. Who reads d before that finds what was there.
+// wgmma: each thread notes its products. When the whole warpgroup has come to the wait that retires their group the
+// last thread does them, out of the operands as they are in shared memory then. Who reads d before that finds what was
+// there.
 #pragma once
 #include <stdlib.h>
 
@@ -148,8 +149,15 @@ void start_wgmma(float* d, const uint32_t* registers, uint64_t a, uint64_t b, in
     queue.products = static_cast<Product*>(realloc(queue.products, queue.capacity * sizeof(Product)));
   }
   Product& product = queue.products[queue.end++];
-  product = {
-      perform_product<Type, R>, d, {}, a, b, registers != nullptr, a_transposed, b_transposed, scale, queue.groups};
+  product.perform = perform_product<Type, R>;
+  product.d = d;
+  product.a = a;
+  product.b = b;
+  product.a_in_registers = registers != nullptr;
+  product.a_transposed = a_transposed;
+  product.b_transposed = b_transposed;
+  product.scale = scale;
+  product.group = queue.groups;
   if (registers) memcpy(product.a_registers, registers, sizeof product.a_registers);
 }
 

@@ -1,10 +1,12 @@
 // ConvV2 on Hopper: forward convolution with trimmed filters (Algorithm 1), TILE_OW output pixels of one row per tile.
 //
-// Y[n, oh, ow, oc] = sum over fh in [fh_s, fh_e), fw in [fw_s, fw_e), ic of X[n, ih_s + fh, iw_s + fw, ic] W[oc, fh, fw, ic]
+// Y[n, oh, ow, oc] = sum over fh in [fh_s, fh_e), fw in [fw_s, fw_e), ic of
+//                    X[n, ih_s + fh, iw_s + fw, ic] W[oc, fh, fw, ic]
 // With NDIM 3 also over fd in [fd_s, fd_e), and X is read at (id_s + fd dd, ih_s + fh dh, iw_s + fw dw).
 // `schedule`: `count` work tiles. A is X, with a tensor map (IC, N, IW / sw, IH) for each residue of fw by sw; B is W.
 // `workspace`, `semaphores`, `raster_order`, `statistics`: GemmProblem (sm90/tile.cuh). K = IC, GN = OC.
-// Grid: count ceil(N TILE_OW / BM) ceil(OC / BN) blocks, or fewer. Block, shared memory, macros and needs: sm90/mainloop.cuh.
+// Grid: count ceil(N TILE_OW / BM) ceil(OC / BN) blocks, or fewer. Block, shared memory, macros and needs:
+// sm90/mainloop.cuh.
 #include "conv2d/sm90/mainloop.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
@@ -13,28 +15,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
                  const float* __restrict__ bias, float slope, const WorkTile* __restrict__ schedule, int count,
                  int raster_order, float* workspace, unsigned* semaphores, float* statistics, float* statistics_counts,
                  int statistics_parts, Shape s) {
-  const GemmProblem p = {X,
-                         W,
-                         absmax_a,
-                         absmax_b,
-                         bias,
-                         slope,
-                         Y,
-                         workspace,
-                         semaphores,
-                         s.N,
-                         s.IC,
-                         depth_of(s).O * s.OH * s.OW,
-                         s.OC,
-                         s.FW,
-                         s.sw,
-                         count,
-                         raster_order,
-                         statistics,
-                         statistics_counts,
-                         statistics_parts,
-                         s.OW,
-                         nullptr};
+  GemmProblem p;
+  p.A = X;
+  p.B = W;
+  p.absmax_a = absmax_a;
+  p.absmax_b = absmax_b;
+  p.bias = bias;
+  p.slope = slope;
+  p.C = Y;
+  p.workspace = workspace;
+  p.semaphores = semaphores;
+  p.N = s.N;
+  p.K = s.IC;
+  p.output_pixels = depth_of(s).O * s.OH * s.OW;
+  p.GN = s.OC;
+  p.FW = s.FW;
+  p.sw = s.sw;
+  p.num_work_tiles = count;
+  p.raster_order = raster_order;
+  p.statistics = statistics;
+  p.statistics_counts = statistics_counts;
+  p.statistics_parts = statistics_parts;
+  p.columns = s.OW;
+  p.filter = nullptr;
   run_output_tiles(p, schedule, [&](int output_pixel, TileTaps& taps, OutputPixels& to) {
     const Axis d = depth_of(s), h = height_of(s), w = width_of(s);
     const auto [map_row, ow] = divide(output_pixel, w.O);
@@ -43,17 +46,27 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
     const Range fd = trimmed_taps(od, d), fh = trimmed_taps(oh, h);
     const int fw_s = trimmed_taps(last, w).begin, fw_e = trimmed_taps(ow, w).end;
     const int id = od * d.s - d.p + fd.begin * d.d, ih = oh * h.s - h.p + fh.begin * h.d;
-    taps = {{fh.size(), h.d, d.d * h.size, h.F * w.F, w.d},
-            fd.size() * fh.size(),
-            max(fw_e - fw_s, 0),
-            id * h.size + ih,
-            ow * w.s - w.p + fw_s * w.d,
-            (fd.begin * h.F + fh.begin) * w.F + fw_s,
-            s.FW,
-            1,
-            s.sw,
-            divide(fw_s, s.sw).remainder,
-            0};
-    to = {output_pixel, 1, last - ow + 1};
+    FilterPlanes planes;
+    planes.height = fh.size();
+    planes.row_step = h.d;
+    planes.plane_step = d.d * h.size;
+    planes.tap_plane = h.F * w.F;
+    planes.column_step = w.d;
+    TileTaps tile;
+    tile.set_planes(planes);
+    tile.rows = fd.size() * fh.size();
+    tile.columns = max(fw_e - fw_s, 0);
+    tile.first_row = id * h.size + ih;
+    tile.column = ow * w.s - w.p + fw_s * w.d;
+    tile.first_tap = (fd.begin * h.F + fh.begin) * w.F + fw_s;
+    tile.tap_row = s.FW;
+    tile.tap_column = 1;
+    tile.step = s.sw;
+    tile.residue = divide(fw_s, s.sw).remainder;
+    tile.map = 0;
+    taps = tile;
+    to.first = output_pixel;
+    to.step = 1;
+    to.count = last - ow + 1;
   });
 }

@@ -7,9 +7,9 @@
 constexpr int CHANNELS = ALPHA_CHANNELS, MULTIPLIER = ALPHA_MULTIPLIER, SOURCE_CHANNELS = CHANNELS / MULTIPLIER;
 constexpr int MAX_THREADS = 128;
 
-// A thread's strip of a group of strips: `group` says which strip, and the thread has the segment of its place in the block. All
-// threads of a block have the same strip, so that they do not diverge; neighbouring blocks have neighbouring strips. The last
-// groups have more threads than there are segments: then the image is N or more.
+// A thread's strip of a group of strips: `group` says which strip, and the thread has the segment of its place in the
+// block. All threads of a block have the same strip, so that they do not diverge; neighbouring blocks have neighbouring
+// strips. The last groups have more threads than there are segments: then the image is N or more.
 __device__ __forceinline__ StripTask task_of_group(int group, int strips, int segment_rows, int height) {
   const auto [segment_group, strip] = divide(group, strips);
   const int segments = ceil_divide(height, segment_rows);

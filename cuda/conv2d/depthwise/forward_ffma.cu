@@ -8,5 +8,19 @@
 extern "C" __global__ void __launch_bounds__(MAX_THREADS, BLOCKS)
     depthwise_forward_ffma(T* __restrict__ Y, const T* __restrict__ X, const T* __restrict__ W,
                            const float* __restrict__ bias, float slope, GroupedShape s, int segment_rows, int strips) {
-  map_rows<ForwardStrip>({Y, X, W, bias, slope, s.OH, s.OW, s.IH, s.IW, s.ph, s.N, segment_rows, strips});
+  MapProblem p;
+  p.result = Y;
+  p.source = X;
+  p.W = W;
+  p.bias = bias;
+  p.slope = slope;
+  p.height = s.OH;
+  p.width = s.OW;
+  p.source_height = s.IH;
+  p.source_width = s.IW;
+  p.ph = s.ph;
+  p.images = s.N;
+  p.segment_rows = segment_rows;
+  p.strips = strips;
+  map_rows<ForwardStrip>(p);
 }

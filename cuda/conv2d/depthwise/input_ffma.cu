@@ -10,5 +10,19 @@
 extern "C" __global__ void __launch_bounds__(MAX_THREADS, BLOCKS)
     depthwise_input_ffma(T* __restrict__ dX, const T* __restrict__ dY, const T* __restrict__ W,
                          const float* __restrict__ bias, float slope, GroupedShape s, int segment_rows, int strips) {
-  map_rows<InputStrip>({dX, dY, W, bias, slope, s.IH, s.IW, s.OH, s.OW, s.ph, s.N, segment_rows, strips});
+  MapProblem p;
+  p.result = dX;
+  p.source = dY;
+  p.W = W;
+  p.bias = bias;
+  p.slope = slope;
+  p.height = s.IH;
+  p.width = s.IW;
+  p.source_height = s.OH;
+  p.source_width = s.OW;
+  p.ph = s.ph;
+  p.images = s.N;
+  p.segment_rows = segment_rows;
+  p.strips = strips;
+  map_rows<InputStrip>(p);
 }

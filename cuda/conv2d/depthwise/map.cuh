@@ -14,7 +14,8 @@ struct MapProblem {
   int ph, images, segment_rows, strips;
 };
 
-// The filters of a block's channels, from `first` on, into shared memory, [channel][tap], where each thread finds its own.
+// The filters of a block's channels, from `first` on, into shared memory, [channel][tap], where each thread finds its
+// own.
 __device__ __forceinline__ void load_filters(Channels (&w)[TAPS], const T* W, int first, float* shared) {
   const int count = min(int(blockDim.x) * V, CHANNELS - first) * TAPS, thread = threadIdx.y * blockDim.x + threadIdx.x;
   for (int i = thread; i < count; i += blockDim.x * blockDim.y)
@@ -45,8 +46,8 @@ __device__ __forceinline__ void map_strip(const MapProblem& p, const StripTask& 
   };
 #pragma unroll
   for (int i = 0; i < AHEAD; i++) load(ahead[i], first_row + i);
-  // So many steps that each row has its place among those ahead at compile time. A row in a register that is copied would be
-  // waited for.
+  // So many steps that each row has its place among those ahead at compile time. A row in a register that is copied
+  // would be waited for.
   constexpr int STEPS =
       AHEAD % Strip::SOURCE_ROWS && Strip::SOURCE_ROWS % AHEAD ? AHEAD : (AHEAD - 1) / Strip::SOURCE_ROWS + 1;
 #pragma unroll 1

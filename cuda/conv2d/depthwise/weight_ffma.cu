@@ -1,14 +1,16 @@
 // Depthwise filter gradient on FFMA (Sk-dilated).
 //
 // dW[c, fh, fw] = sum over n, oh, ow of X[n, oh SH - ph + fh, ow SW - PW + fw, c / MULTIPLIER] dY[n, oh, ow, c]
-// A thread walks over strips as in the forward convolution, but keeps the rows of dY that a row of X meets, and the sums of
-// all taps of its channels. The threads of a block add their sums in a fixed order; each block writes a partial dW.
-// Grid: (ceil(OC / (V tx)), blocks), which share the groups of strips. Block: (tx packs of channels, ty strips), at most 128.
+// A thread walks over strips as in the forward convolution, but keeps the rows of dY that a row of X meets, and the
+// sums of all taps of its channels. The threads of a block add their sums in a fixed order; each block writes a partial
+// dW.
+// Grid: (ceil(OC / (V tx)), blocks), which share the groups of strips. Block: (tx packs of channels, ty strips), at
+// most 128.
 // Shared memory: the sums of tx V channels. Needs OC % V == 0; V = 1 if MULTIPLIER > 1. Macros: channels.cuh.
 #include "conv2d/depthwise/channels.cuh"
 
-// Elements of bfloat16 are widened late, when the loads of X are under way, too. Floats go to their place at once, which takes
-// fewer registers.
+// Elements of bfloat16 are widened late, when the loads of X are under way, too. Floats go to their place at once,
+// which takes fewer registers.
 constexpr bool LATE = sizeof(T) < sizeof(float);
 
 struct WeightProblem {

@@ -1,5 +1,6 @@
 // The operands of direct/forward_sm80.cu: a word holds two neighbouring elements of 16 bits each, in one or two terms.
-// Macros: MATH FP16X3 | FP16 (scaled fp16 terms, see common/fp16_terms.cuh) | BF16 (the arrays are bfloat16). Block: 128.
+// Macros: MATH FP16X3 | FP16 (scaled fp16 terms, see common/fp16_terms.cuh) | BF16 (the arrays are bfloat16). Block:
+// 128.
 #pragma once
 #include "common/bfloat16.cuh"
 #include "common/fp16_terms.cuh"
@@ -33,8 +34,8 @@ __device__ __forceinline__ Pair make_pair(uint16_t lower, uint16_t upper, float)
   return {{uint32_t(lower) | uint32_t(upper) << 16}};
 }
 
-// The scale for the largest of all threads' `largest`. It contains a barrier, and the caller needs another one before it calls
-// this again.
+// The scale for the largest of all threads' `largest`. It contains a barrier, and the caller needs another one before
+// it calls this again.
 __device__ __forceinline__ float block_scale(unsigned largest) {
   __shared__ unsigned warps[WARPS];
 #pragma unroll

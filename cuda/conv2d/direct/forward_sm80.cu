@@ -1,11 +1,12 @@
 // Direct forward convolution of images of few channels (a first layer) on tensor cores (mma.sync).
 //
-// GEMM: GM = N OH OW pixels, GN = OC, GK = FH FW IC, with each filter row padded to an even length and all to 32 BLOCKS.
-// A block walks over blocks of output rows. It holds in shared memory the filters of 64 output channels as fragments, and
-// the rows of X with their padding. Each word of these is the pair of an element and the next one, so that two neighbours
-// of K are one word wherever the pixel begins, and need no test. A warp computes 16 MT pixels x 64 channels.
-//   MATH FP16X3   fp16 terms hi + lo, scaled by the largest finite magnitude of the rows: hi hi + hi lo + lo hi; each 32 of K
-//                 are summed apart and promoted to float32: "float32"
+// GEMM: GM = N OH OW pixels, GN = OC, GK = FH FW IC, with each filter row padded to an even length and all to 32
+// BLOCKS. A block walks over blocks of output rows. It holds in shared memory the filters of 64 output channels as
+// fragments, and the rows of X with their padding. Each word of these is the pair of an element and the next one, so
+// that two neighbours of K are one word wherever the pixel begins, and need no test. A warp computes 16 MT pixels x 64
+// channels.
+//   MATH FP16X3   fp16 terms hi + lo, scaled by the largest finite magnitude of the rows: hi hi + hi lo + lo hi; each
+//                 32 of K are summed apart and promoted to float32: "float32"
 //   MATH FP16     one scaled fp16 term, 11 bits: "tf32"
 //   MATH BF16     X, W, Y bfloat16
 // The columns of the fragments are channels in such an order that a lane has 16 contiguous bytes of Y.
@@ -17,7 +18,8 @@
 #include "conv2d/direct/channel_pairs.cuh"
 
 constexpr int BLOCKS = ALPHA_BLOCKS, STEPS = 2 * BLOCKS, CHANNELS = 64, NF = CHANNELS / 8;
-// With one block of K the filters stay in registers. With more they are read again, for two tiles and half of the columns.
+// With one block of K the filters stay in registers. With more they are read again, for two tiles and half of the
+// columns.
 constexpr int MT = BLOCKS == 1 ? 1 : 2, NJ = BLOCKS == 1 ? NF : NF / 2, RESIDENT = BLOCKS == 1 ? 3 : 2;
 constexpr int AT_ONCE = BLOCKS == 1 ? 16 : 24;  // loads under way per thread
 
@@ -90,8 +92,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     const InputRows in(s, task % row_blocks * most_rows, most_rows);
     const Element* image = X + (long)(task / row_blocks) * s.IH * s.IW * s.IC;
     largest = 0;
-    // A warp takes parts of rows of 31 pairs each: the second element of a pair is that of the lane's right neighbour. A warp
-    // loads AT_ONCE parts before it uses one. If it has more, it loads them once for the scale and again for the pairs.
+    // A warp takes parts of rows of 31 pairs each: the second element of a pair is that of the lane's right neighbour.
+    // A warp loads AT_ONCE parts before it uses one. If it has more, it loads them once for the scale and again for the
+    // pairs.
     const int row_parts = (width + 30) / 31, parts = in.height * row_parts;
     const unsigned part_reciprocal = 0xffffffffu / row_parts + 1;
     auto place_of = [&](int part, int& r, int& c) {

@@ -1,5 +1,6 @@
 // The tiles of the direct filter gradient: groups of eight neighbouring pixels of dY, and the rows of X that they read.
-// Macros: MATH TF32X3 | TF32 | BF16 (the arrays are bfloat16), WN groups of warps with NF fragments of 8 filter elements each.
+// Macros: MATH TF32X3 | TF32 | BF16 (the arrays are bfloat16), WN groups of warps with NF fragments of 8 filter
+// elements each.
 #pragma once
 #include "common/ldmatrix.cuh"
 #include "common/math_mode.cuh"
@@ -24,8 +25,8 @@ constexpr int VECTOR = 16 / sizeof(Element), VECTORS = CHANNELS / VECTOR;
 
 // Eight neighbouring pixels, of which `count` are within the row of dY.
 struct PixelGroup {
-  int base,
-      pixel_and_count;  // bytes from the first of the rows of X; 16 times the pixels of dY from the first output row, + count
+  int base;             // bytes from the first of the rows of X
+  int pixel_and_count;  // 16 times the pixels of dY from the first output row, + count
 };
 
 struct Task {
@@ -37,19 +38,20 @@ struct Task {
         image(task / ((s.OH + most_rows - 1) / most_rows)) {}
 };
 
-// Writes the word of an element of X. A bfloat16 is also the upper half of the word of the pixel before, `step` elements back.
+// Writes the word of an element of X. A bfloat16 is also the upper half of the word of the pixel before, `step`
+// elements back.
 __device__ __forceinline__ void put(uint32_t* x_rows, int word, int, float x) {
   x_rows[word] = MATH != TF32X3 ? round_tf32(x) : __float_as_uint(x);
 }
 __device__ __forceinline__ void put(uint32_t* x_rows, int word, int step, uint16_t x) {
-  uint16_t* halves = reinterpret_cast<uint16_t*>(x_rows);
-  halves[2 * word] = x;
-  if (word >= step) halves[2 * (word - step) + 1] = x;
+  uint16_t* elements = reinterpret_cast<uint16_t*>(x_rows);  // two in each word, the lower one first
+  elements[2 * word] = x;
+  if (word >= step) elements[2 * (word - step) + 1] = x;
 }
 
-// sum += the products of pixels [pixel, pixel + 8) with X. The words at x + offset are those of the first four pixels, the words
-// at x_next + offset those of the other four. For bfloat16 they are those of 8 and of the next 8 pixels. d: dY at the chunk's
-// first pixel and the warp's first channel.
+// sum += the products of pixels [pixel, pixel + 8) with X. The words at x + offset are those of the first four pixels,
+// the words at x_next + offset those of the other four. For bfloat16 they are those of 8 and of the next 8 pixels. d:
+// dY at the chunk's first pixel and the warp's first channel.
 __device__ __forceinline__ void multiply(float (&sum)[MF][NF][4], const float* d, int pixel, const char* x,
                                          const char* x_next, const int (&offset)[NF]) {
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;

@@ -2,8 +2,8 @@
 //
 // dW[oc, k] = sum over the pixels (n, oh, ow) of dY[n, oh, ow, oc] X[.. at tap and channel k]
 // A block walks over blocks of output rows. It holds the rows of X with their padding in shared memory; a row of dY (64
-// channels) is 256 contiguous bytes that all warps read. A thread sums 4 channels x KT elements k over every P-th pixel:
-// one 16-byte load of dY and KT loads of X (a broadcast) for 4 KT FFMA. Each block writes P partial dW.
+// channels) is 256 contiguous bytes that all warps read. A thread sums 4 channels x KT elements k over every P-th
+// pixel: one 16-byte load of dY and KT loads of X (a broadcast) for 4 KT FFMA. Each block writes P partial dW.
 // Grid: (blocks, ceil(OC / 64)). Block: 16 KG P threads rounded up to warps, KG = ceil(FH FW IC / KT).
 // Shared memory: ((rows - 1) sh + FH) ((OW - 1) sw + FW) IC floats (dynamic). Needs OC % 4 == 0. Macros: KT, P.
 #include "conv2d/direct/input_rows.cuh"

@@ -1,16 +1,19 @@
 // Direct filter gradient for few input channels (a first layer) on tensor cores (mma.sync).
 //
 // GEMM: GM = 64 of OC, GN = FH FW IC, GK = N OH OW pixels, in groups of eight neighbours of an output row.
-// A block walks over blocks of output rows. dY comes by cp.async in chunks of PIXELS, with STAGES stages. The rows of X with
-// their padding have two buffers in shared memory, and a share of the next rows is fetched beside each chunk. A warp multiplies
-// 32 channels x 8 NF filter elements over 1 / WK of each chunk. Each block writes a partial dW, and these are added in order.
+// A block walks over blocks of output rows. dY comes by cp.async in chunks of PIXELS, with STAGES stages. The rows of X
+// with their padding have two buffers in shared memory, and a share of the next rows is fetched beside each chunk. A
+// warp multiplies 32 channels x 8 NF filter elements over 1 / WK of each chunk. Each block writes a partial dW, and
+// these are added in order.
 //   MATH TF32X3   three products of tf32 terms, each 32 pixels summed apart and promoted to float32: "float32"
 //   MATH TF32     operands rounded to tf32
 //   MATH BF16     X, dY bfloat16; a word of X is the pair of an element and the same element of the next pixel
-// An infinity or NaN of dY reaches the dW of its output channel alone, one of X also the other taps of its input channel.
+// An infinity or NaN of dY reaches the dW of its output channel alone, one of X also the other taps of its input
+// channel.
 // Grid: (blocks, ceil(OC / 64)), blocks at most the blocks of rows. Block: 256. part (blocks, OC, FH, FW, IC) float32.
-// Shared memory in bytes: 3 PIXELS 72 sizeof(dY) + 8 (pixel groups of a block of rows, to whole chunks) + 2 x 4 (words of X).
-// The rows of X have ((rows - 1) sh + FH) ((8 ceil(OW / 8) - 1) sw + FW) IC words. Needs sm_80, channels of dY of whole 16 bytes.
+// Shared memory in bytes: 3 PIXELS 72 sizeof(dY) + 8 (pixel groups of a block of rows, to whole chunks) + 2 x 4
+// (words of X). The rows of X have ((rows - 1) sh + FH) ((8 ceil(OW / 8) - 1) sw + FW) IC words. Needs sm_80, channels
+// of dY of whole 16 bytes.
 // Macros: MATH, WN 1 | 2 | 4 and NF <= 5: 8 NF WN >= FH FW IC.
 #include "common/cp_async.cuh"
 #include "conv2d/direct/pixel_groups.cuh"

@@ -1,7 +1,8 @@
 // Convolutions with groups and dilation of any shape on FFMA: the kernels for what no other kernel takes.
 //
 // With groups of IG input and OG output channels, g the group of a channel, and all taps outside of the map left out:
-//   grouped_forward  Y[n, oh, ow, oc] = f(sum over fh, fw, i < IG of X[n, oh sh - ph + fh dh, .., g IG + i] W[oc, fh, fw, i] + b)
+//   grouped_forward  Y[n, oh, ow, oc] = f(sum over fh, fw, i < IG
+//                      of X[n, oh sh - ph + fh dh, .., g IG + i] W[oc, fh, fw, i] + b)
 //   grouped_input    dX[n, ih, iw, ic] = f(sum over the taps with (ih + ph - fh dh) % sh == 0, .., o < OG
 //                      of dY[n, (ih + ph - fh dh) / sh, .., g OG + o] W[g OG + o, fh, fw, ic % IG] + b)
 //   grouped_weight   dW[oc, fh, fw, i] = sum over n, oh, ow of X[n, oh sh - ph + fh dh, .., g IG + i] dY[n, oh, ow, oc]

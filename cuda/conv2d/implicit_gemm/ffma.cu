@@ -45,6 +45,13 @@ struct ForwardProblem {
 
 extern "C" __global__ void __launch_bounds__(256, 3)
     implicit_gemm_ffma(float* __restrict__ Y, const float* __restrict__ X, const float* __restrict__ W, ConvShape s) {
-  const ForwardProblem p = {X, W, Y, s, s.N * s.OH * s.OW, s.OC, s.FH * s.FW * s.IC};
+  ForwardProblem p;
+  p.X = X;
+  p.W = W;
+  p.Y = Y;
+  p.s = s;
+  p.M = s.N * s.OH * s.OW;
+  p.N = s.OC;
+  p.K = s.FH * s.FW * s.IC;
   GemmFfma<ForwardProblem, true, true>::run(p, blockIdx.x * ALPHA_BM, blockIdx.y * ALPHA_BN, 0, p.K);
 }

@@ -58,8 +58,19 @@ extern "C" __global__ void __launch_bounds__(256, 3)
   const int ih_s = ((y - s.ph) % s.sh + s.sh) % s.sh, iw_s = ((x - s.pw) % s.sw + s.sw) % s.sw;
   const int U = ih_s < s.IH ? (s.IH - ih_s - 1) / s.sh + 1 : 0, V = iw_s < s.IW ? (s.IW - iw_s - 1) / s.sw + 1 : 0;
   const int before = split_begin(0, y, x, s);
-  const InputGradientProblem p = {dY, C + (long)before * s.IC * s.OC, dX, s, s.N * U * V, s.IC, CH, CW, ih_s, iw_s, U,
-                                  V};
+  InputGradientProblem p;
+  p.dY = dY;
+  p.C = C + (long)before * s.IC * s.OC;
+  p.dX = dX;
+  p.s = s;
+  p.M = s.N * U * V;
+  p.N = s.IC;
+  p.CH = CH;
+  p.CW = CW;
+  p.ih_s = ih_s;
+  p.iw_s = iw_s;
+  p.U = U;
+  p.V = V;
   if ((int)(blockIdx.x * ALPHA_BM) >= p.M) return;
   GemmFfma<InputGradientProblem, true, true>::run(p, blockIdx.x * ALPHA_BM, blockIdx.y * ALPHA_BN, 0, CH * CW * s.OC);
 }

@@ -1,13 +1,15 @@
-// KS-deconv-V2 on Hopper, stages 2 and 3 (Algorithm 2B): input gradient of any stride, TILE_OW pixels of one residue per tile.
+// KS-deconv-V2 on Hopper, stages 2 and 3 (Algorithm 2B): input gradient of any stride, TILE_OW pixels of one residue
+// per tile.
 //
 // dX[n, ih, iw, ic] = sum over ch in [ch_s, ch_e), cw in [cw_s, cw_e), oc of
 //                     dY[n, oh_s + ch, ow_s + cw, oc] C[y, x][ch, cw][ic, oc],   (y, x) the residue of (ih, iw)
 // With NDIM 3 also over cd in [cd_s, cd_e), and dY is read at (od_s + cd dd, oh_s + ch dh, ow_s + cw dw).
-// Pixels of one residue are sw apart and read neighbours of dY, in unit steps. `schedule`: `count` work tiles. A is dY, with a
-// tensor map (OC, N, OW, OH) for each residue x. B is C of stage 1, or with B_MN the filters W themselves, whose split is then
-// only the order in which their taps are read. Stage 3, the composition, is the store. `workspace`, `semaphores`,
-// `raster_order`, `filter`: GemmProblem (sm90/tile.cuh). K = OC, GN = IC.
-// Grid: count ceil(N TILE_OW / BM) ceil(IC / BN) blocks, or fewer. Block, shared memory, macros and needs: sm90/mainloop.cuh.
+// Pixels of one residue are sw apart and read neighbours of dY, in unit steps. `schedule`: `count` work tiles. A is dY,
+// with a tensor map (OC, N, OW, OH) for each residue x. B is C of stage 1, or with B_MN the filters W themselves, whose
+// split is then only the order in which their taps are read. Stage 3, the composition, is the store. `workspace`,
+// `semaphores`, `raster_order`, `filter`: GemmProblem (sm90/tile.cuh). K = OC, GN = IC.
+// Grid: count ceil(N TILE_OW / BM) ceil(IC / BN) blocks, or fewer. Block, shared memory, macros and needs:
+// sm90/mainloop.cuh.
 #include "conv2d/sm90/mainloop.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
@@ -17,10 +19,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
                    int raster_order, float* workspace, unsigned* semaphores, const float* __restrict__ filter,
                    Shape s) {
   const Axis depth = depth_of(s), height = height_of(s), width = width_of(s);
-  const GemmProblem p = {dY,      C,         absmax_a,   absmax_b, bias,         slope,
-                         dX,      workspace, semaphores, s.N,      s.OC,         depth.size * s.IH * s.IW,
-                         s.IC,    s.FW,      s.sw,       count,    raster_order, nullptr,
-                         nullptr, 0,         s.IW,       filter};
+  GemmProblem p;
+  p.A = dY;
+  p.B = C;
+  p.absmax_a = absmax_a;
+  p.absmax_b = absmax_b;
+  p.bias = bias;
+  p.slope = slope;
+  p.C = dX;
+  p.workspace = workspace;
+  p.semaphores = semaphores;
+  p.N = s.N;
+  p.K = s.OC;
+  p.output_pixels = depth.size * s.IH * s.IW;
+  p.GN = s.IC;
+  p.FW = s.FW;
+  p.sw = s.sw;
+  p.num_work_tiles = count;
+  p.raster_order = raster_order;
+  p.statistics = nullptr;
+  p.statistics_counts = nullptr;
+  p.statistics_parts = 0;
+  p.columns = s.IW;
+  p.filter = filter;
   run_output_tiles(p, schedule, [&](int output_pixel, TileTaps& taps, OutputPixels& to) {
     const auto [map_row, iw] = divide(output_pixel, s.IW);
     const auto [id, ih] = NDIM == 3 ? divide(map_row, s.IH) : Division{0, map_row};
@@ -38,17 +59,27 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
       tap = split_begin(d.residue, h.residue, w.residue, s) + (cd_s * h.size + ch_s) * w.size + cw_s;
       tap_plane = h.size * w.size, tap_row = w.size, tap_column = 1;
     }
-    taps = {{h.taps.size(), height.d, depth.d * s.OH, tap_plane, width.d},
-            d.taps.size() * h.taps.size(),
-            max(cw_e - cw_s, 0),
-            (d.first + cd_s * depth.d) * s.OH + h.first + ch_s * height.d,
-            w.first + cw_s * width.d,
-            tap,
-            tap_row,
-            tap_column,
-            1,
-            0,
-            w.residue};
-    to = {output_pixel, s.sw, count};
+    FilterPlanes planes;
+    planes.height = h.taps.size();
+    planes.row_step = height.d;
+    planes.plane_step = depth.d * s.OH;
+    planes.tap_plane = tap_plane;
+    planes.column_step = width.d;
+    TileTaps tile;
+    tile.set_planes(planes);
+    tile.rows = d.taps.size() * h.taps.size();
+    tile.columns = max(cw_e - cw_s, 0);
+    tile.first_row = (d.first + cd_s * depth.d) * s.OH + h.first + ch_s * height.d;
+    tile.column = w.first + cw_s * width.d;
+    tile.first_tap = tap;
+    tile.tap_row = tap_row;
+    tile.tap_column = tap_column;
+    tile.step = 1;
+    tile.residue = 0;
+    tile.map = w.residue;
+    taps = tile;
+    to.first = output_pixel;
+    to.step = s.sw;
+    to.count = count;
   });
 }

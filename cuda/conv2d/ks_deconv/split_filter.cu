@@ -1,8 +1,8 @@
 // KS-deconv, stage 1 (Algorithm 2): filters split by residue, rotated, and transposed so that OC is contiguous.
 //
-// W (OC, FH, FW, IC) -> C: for each residue (y, x) its split filter (CH, CW, IC, OC), one after the other. Its tap (ch, cw)
-// is fh = y + (CH - 1 - ch) sh, fw = x + (CW - 1 - cw) sw. Stride 1 is the case of one residue: rotation by 180 degrees.
-// With NDIM 3 the depth is split in the same way.
+// W (OC, FH, FW, IC) -> C: for each residue (y, x) its split filter (CH, CW, IC, OC), one after the other. Its tap
+// (ch, cw) is fh = y + (CH - 1 - ch) sh, fw = x + (CW - 1 - cw) sw. Stride 1 is the case of one residue: rotation by
+// 180 degrees. With NDIM 3 the depth is split in the same way.
 // Grid: (ceil(IC / 32), ceil(OC / 32), FD FH FW). Block: (32, 8). Shared memory: a 32 x 33 tile.
 // Macros: TYPE (float, or unsigned short for bfloat16), NDIM 2 | 3.
 #include "conv2d/shape.cuh"

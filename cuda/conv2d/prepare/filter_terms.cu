@@ -1,9 +1,10 @@
 // Filters as fp16 terms, ready for TMA: the B operand of sm90/mainloop.cuh.
 //
-// P (TERMS, FD FH FW, GN, Kp) of fp16, with Kp = K rounded up to 64 and filled with zeros. Within each 8 of K the order is
-// 0 4 1 5 2 6 3 7, the order in which a thread holds the floats of the other operand (sm90/products.cuh).
+// P (TERMS, FD FH FW, GN, Kp) of fp16, with Kp = K rounded up to 64 and filled with zeros. Within each 8 of K the order
+// is 0 4 1 5 2 6 3 7, the order in which a thread holds the floats of the other operand (sm90/products.cuh).
 //   filter_terms        ConvV2: tap (fh, fw), GN = OC, K = IC
-//   split_filter_terms  KS-deconv, stage 1 (Algorithm 2): split by residue, rotated, GN = IC, K = OC (ks_deconv/split_filter.cu)
+//   split_filter_terms  KS-deconv, stage 1 (Algorithm 2): split by residue, rotated, GN = IC, K = OC
+//                       (ks_deconv/split_filter.cu)
 // Block: (32, 8). Grid: (Kp / 64, ceil(GN / 32), FD FH FW). Shared memory of split_filter_terms: a 64 x 33 tile.
 // Macros: TERMS 1 | 2, NDIM 2 | 3 (with a depth).
 #include "common/fp16_terms.cuh"

@@ -46,8 +46,14 @@ struct WeightGradientProblem {
 extern "C" __global__ void __launch_bounds__(256)
     sk_dilated_ffma(float* __restrict__ part, const float* __restrict__ X, const float* __restrict__ dY, ConvShape s) {
   const int K = s.N * s.OH * s.OW, GN = s.FH * s.FW * s.IC;
-  float* dW = part + (long)blockIdx.z * s.OC * GN;
-  const WeightGradientProblem p = {X, dY, dW, s, s.OC, GN, K};
+  WeightGradientProblem p;
+  p.X = X;
+  p.dY = dY;
+  p.dW = part + (long)blockIdx.z * s.OC * GN;
+  p.s = s;
+  p.M = s.OC;
+  p.N = GN;
+  p.K = K;
   const int lo = (int)((long)K * blockIdx.z / gridDim.z), hi = (int)((long)K * (blockIdx.z + 1) / gridDim.z);
   GemmFfma<WeightGradientProblem, false, false>::run(p, blockIdx.y * ALPHA_BM, blockIdx.x * ALPHA_BN, lo, hi);
 }

@@ -7,7 +7,8 @@
 //   MATH TF32X3 | TF32   X, dY float32, BK 32
 //   MATH BF16            X, dY bfloat16, BK 64; sums and dW float32
 // Grid: (ceil(IC / BN), ceil(OC / BM), FH FW GZ): GZ splits, each to its own partial dW (summed by reduce/sum.cu).
-// Block: 32 (BM / WM) (BN / WN). Shared memory: STAGES 128 (BM + BN) bytes. Needs channels of X and dY of whole 16 bytes.
+// Block: 32 (BM / WM) (BN / WN). Shared memory: STAGES 128 (BM + BN) bytes. Needs channels of X and dY of whole 16
+// bytes.
 // Macros: ALPHA_MATH, ALPHA_BM, ALPHA_BN (tile), ALPHA_WM, ALPHA_WN (warp tile), ALPHA_STAGES,
 // ALPHA_RESIDENT (blocks that the registers of an SM must hold).
 #include "common/cp_async.cuh"
@@ -21,7 +22,8 @@ using Element = Warp::Element;
 constexpr int BK = Warp::TILE_K, CHUNK = Warp::CHUNK, THREADS = BM / WM * (BN / WN) * 32,
               STAGE_ELEMENTS = BK * (BM + BN);
 
-// The loader of a tile of BK images x WIDTH channels at one pixel: a thread's chunks lie PASS images apart in one column.
+// The loader of a tile of BK images x WIDTH channels at one pixel: a thread's chunks lie PASS images apart in one
+// column.
 template <int WIDTH>
 struct Loader {
   static constexpr int ACROSS = WIDTH / CHUNK, PASS = THREADS / ACROSS;

@@ -1,25 +1,29 @@
-// Sk-dilated-V2 on Hopper: filter gradient (Algorithm 3B), up to TAPS taps of one filter row and one split of its K per block.
+// Sk-dilated-V2 on Hopper: filter gradient (Algorithm 3B), up to TAPS taps of one filter row and one split of its K per
+// block.
 //
 // dW[oc, fh, fw, ic] = sum over the outputs (oh, ow) whose tap meets the input, over n of
 //                      dY[n, oh, ow, oc] X[n, oh sh + fh - ph, ow sw + fw - pw, ic]
 // With NDIM 3 also over od, and X is read at (od sd + fd dd - pd, oh sh + fh dh - ph, ow sw + fw dw - pw).
-// A step is 64 of K: TILE_OW neighbouring output pixels of one row x IMAGES = 64 / TILE_OW images, images fastest. The taps of a
-// block share its dY. The taps of one residue of fw by sw also share an *input-row tile* of TILE_IW pixels of X, which each of
-// them reads dw IMAGES rows further than the tap before. dY is loaded in unit steps, X in leaping steps (there is a tensor map for
-// each phase of sw); TMA gives zeros outside of the map. Both operands have K as their slow axis and are read MN-major.
-// MATH FP16X3, FP16: float32 operands as scaled fp16 terms. dY is converted in the consumers' registers. X is converted in shared
-//   memory by the transform warps, or with PREPARED 1 it comes as fp16 terms (prepare/activation_terms.cu), which is faster if
-//   many blocks read it. FP16X3 has two terms; each step is summed apart and promoted: "float32". FP16 has 11 bits: "tf32".
+// A step is 64 of K: TILE_OW neighbouring output pixels of one row x IMAGES = 64 / TILE_OW images, images fastest. The
+// taps of a block share its dY. The taps of one residue of fw by sw also share an *input-row tile* of TILE_IW pixels of
+// X, which each of them reads dw IMAGES rows further than the tap before. dY is loaded in unit steps, X in leaping
+// steps (there is a tensor map for each phase of sw); TMA gives zeros outside of the map. Both operands have K as their
+// slow axis and are read MN-major.
+// MATH FP16X3, FP16: float32 operands as scaled fp16 terms. dY is converted in the consumers' registers. X is converted
+//   in shared memory by the transform warps, or with PREPARED 1 it comes as fp16 terms (prepare/activation_terms.cu),
+//   which is faster if many blocks read it. FP16X3 has two terms; each step is summed apart and promoted: "float32".
+//   FP16 has 11 bits: "tf32".
 // MATH BF16X3: as FP16X3, with bfloat16 terms, which need no scale, and without promotion; "tf32". PREPARED is 0.
 // MATH BF16: both operands are bfloat16 and go from shared memory to the tensor cores directly.
-// Grid: (ceil(IC / BN), ceil(OC / BM), length of `schedule`). Filter rows with fewer steps have fewer splits, so that all blocks are
-// about equally long. Split z of a row writes to the z-th partial dW; sk_dilated/sum_splits.cu adds them up. With BM 64 both warpgroups have the same channels and are ping-pong: they take every second step, and their
-// sums are added in shared memory.
+// Grid: (ceil(IC / BN), ceil(OC / BM), length of `schedule`). Filter rows with fewer steps have fewer splits, so that
+// all blocks are about equally long. Split z of a row writes to the z-th partial dW; sk_dilated/sum_splits.cu adds them
+// up. With BM 64 both warpgroups have the same channels and are ping-pong: they take every second step, and their sums
+// are added in shared memory.
 // Block: two consumer warpgroups, then the producer, a warp with one working thread, then the transform warps.
-// Macros: NDIM (2, or 3: depth and dilation), DW (dw; 1 with NDIM 2), BM 64 | 128, BN (multiples of 32 up to 256), TAPS,
-// TILE_OW 1 | 2 | 4 | 8, or without a halo also 16 | 32 | 64, TILE_IW = TILE_OW + dw (ceil(TAPS / sw) - 1),
-// NUM_INPUT_TILES = min(sw, TAPS), STAGES, MATH, PREPARED 0 | 1, TRANSFORM_WARPS 3 | 7 (BN up to 128), OUTPUT float, or bfloat16 if
-// no K is split (of part).
+// Macros: NDIM (2, or 3: depth and dilation), DW (dw; 1 with NDIM 2), BM 64 | 128, BN (multiples of 32 up to 256),
+// TAPS, TILE_OW 1 | 2 | 4 | 8, or without a halo also 16 | 32 | 64, TILE_IW = TILE_OW + dw (ceil(TAPS / sw) - 1),
+// NUM_INPUT_TILES = min(sw, TAPS), STAGES, MATH, PREPARED 0 | 1, TRANSFORM_WARPS 3 | 7 (BN up to 128), OUTPUT float, or
+// bfloat16 if no K is split (of part).
 // Shared memory: 1024 + STAGES STAGE bytes. Needs sm_90a, OC % 8 == 0, IC % 8 == 0.
 #include "common/barrier.cuh"
 #include "common/quad.cuh"
@@ -34,9 +38,10 @@ struct WeightBlock {
   int filter_row, first_tap, split, num_splits;
 };
 
-// The steps of a block: `count` steps from `begin` on, of all (chunk of images, TILE_OW columns, row) of its taps, rows fastest;
-// with a depth the rows are those of all its planes.
-// The blocks of the other filter rows read the same rows of X one or two steps sooner or later, and find them in the L2 cache.
+// The steps of a block: `count` steps from `begin` on, of all (chunk of images, TILE_OW columns, row) of its taps, rows
+// fastest; with a depth the rows are those of all its planes.
+// The blocks of the other filter rows read the same rows of X one or two steps sooner or later, and find them in the L2
+// cache.
 struct Steps {
   int begin, count, rows, columns;
   Range od, oh, ow;
@@ -59,13 +64,13 @@ __device__ __forceinline__ void produce(const TensorMap* X, const TensorMap* dY,
   const Axis depth = depth_of(s), height = height_of(s), width = width_of(s);
   auto [columns, row] = divide(steps.begin, steps.rows);
   auto [chunk, column] = divide(columns, steps.columns);
-  Tiles::Place place;
-  for (int i = 0; i < steps.count; i++, place.advance()) {
+  Tiles::State state;
+  for (int i = 0; i < steps.count; i++, state.advance()) {
     const auto [plane, row_in_plane] = NDIM == 3 ? divide(row, steps.oh.size()) : Division{0, row};
     const int od = steps.od.begin + plane, oh = steps.oh.begin + row_in_plane;
     const int id = od * depth.s + fd * depth.d - depth.p, ih = oh * height.s + fh * height.d - height.p;
     const int w = steps.ow.begin + column * TILE_OW, n = chunk * IMAGES;
-    const uint32_t tile = tiles.producer_acquire(place, STAGE), full = tiles.full_barrier(place.stage());
+    const uint32_t tile = tiles.producer_acquire(state, STAGE), full = tiles.full_barrier(state.stage());
 #pragma unroll
     for (int b = 0; b < BM / CHANNELS; b++)
       tma_load(tile + b * A_BOX, dY, full, oc0 + b * CHANNELS, n, w, od * height.O + oh);
@@ -122,21 +127,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const int channel = first_row + threadIdx.x % 128 / 32 * 16;  // of this warp
   const float scale = IS_FP16 ? half_scale(*absmax_dy) : 1.f;
   float sum[TAPS][R] = {};
-  Tiles::Place place;
-  place.advance(phase_group);
-  for (int i = phase_group; i < steps.count; i += PING_PONG, place.advance(PING_PONG)) {
-    const uint32_t tile = tiles.tile(place.stage());
-    mbarrier_wait(CONVERTS ? converted.barrier(place.stage()) : tiles.full_barrier(place.stage()), place.parity());
+  Tiles::State state;
+  state.advance(phase_group);
+  for (int i = phase_group; i < steps.count; i += PING_PONG, state.advance(PING_PONG)) {
+    const uint32_t tile = tiles.tile(state.stage());
+    mbarrier_wait(CONVERTS ? converted.barrier(state.stage()) : tiles.full_barrier(state.stage()), state.parity());
     if (IN_TERMS) {
       multiply_terms(sum, base, tile, channel, scale);
-      tiles.consumer_release(place.stage());
+      tiles.consumer_release(state.stage());
     } else {
       start_products(sum, tile, first_row);
-      // Waits for the step before, and with ping-pong for this step, too: the other warpgroup's products keep the tensor cores
-      // busy, and ptxas would serialize products that are still under way at this point.
+      // Waits for the step before, and with ping-pong for this step, too: the other warpgroup's products keep the
+      // tensor cores busy, and ptxas would serialize products that are still under way at this point.
       constexpr int PENDING = PING_PONG == 2 ? 0 : 1;
       wgmma_wait<PENDING>();
-      if (i >= PENDING) tiles.consumer_release(PENDING ? place.stage_before() : place.stage());
+      if (i >= PENDING) tiles.consumer_release(PENDING ? state.stage_before() : state.stage());
     }
   }
   wgmma_wait<0>();

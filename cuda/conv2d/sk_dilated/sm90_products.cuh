@@ -1,10 +1,12 @@
-// The products of a step for all taps of a block, for each way in which operands reach the tensor cores (sk_dilated/sm90.cu).
+// The products of a step for all taps of a block, for each way in which operands reach the tensor cores
+// (sk_dilated/sm90.cu).
 #pragma once
 #include "common/wgmma.cuh"
 #include "conv2d/sk_dilated/sm90_tile.cuh"
 
-// Loads the A fragment of 16 of K as terms of 16 bits. Its rows are output channels, so K runs down the rows of the tile. A thread
-// takes (channel g or g + 8, k = 2t, 2t + 1, 2t + 8, 2t + 9); with the swizzle these reads have no bank conflicts.
+// Loads the A fragment of 16 of K as terms of 16 bits. Its rows are output channels, so K runs down the rows of the
+// tile. A thread takes (channel g or g + 8, k = 2t, 2t + 1, 2t + 8, 2t + 9); with the swizzle these reads have no bank
+// conflicts.
 __device__ __forceinline__ void load_transposed(const unsigned char* box, int channel, int k0, float scale,
                                                 uint32_t (&hi)[4], uint32_t (&lo)[4]) {
   const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
@@ -32,8 +34,8 @@ __device__ __forceinline__ void start_product(float (&sum)[R], const uint32_t (&
     wgmma_f16<1>(sum, a, b, scale);
 }
 
-// Computes the products of all taps of a step, with dY split in registers. They are done when it returns. For "float32" each
-// step is summed apart first, because the tensor cores round their sums to fewer bits than a float has.
+// Computes the products of all taps of a step, with dY split in registers. They are done when it returns. For "float32"
+// each step is summed apart first, because the tensor cores round their sums to fewer bits than a float has.
 __device__ __forceinline__ void multiply_terms(float (&sum)[TAPS][R], const unsigned char* base, uint32_t tile,
                                                int channel, float scale) {
   constexpr bool PROMOTES = MATH == FP16X3;
@@ -65,8 +67,8 @@ __device__ __forceinline__ void multiply_terms(float (&sum)[TAPS][R], const unsi
   wgmma_wait<0>();
 }
 
-// Starts the products of all taps of a step, both operands in shared memory. They are under way when it returns. M is 64, so
-// A is one block of 64 channels.
+// Starts the products of all taps of a step, both operands in shared memory. They are under way when it returns. M is
+// 64, so A is one block of 64 channels.
 __device__ __forceinline__ void start_products(float (&sum)[TAPS][R], uint32_t tile, int channel) {
   const uint64_t a = wgmma_mn_major(tile + channel / 64 * A_BOX, A_BOX), x = wgmma_mn_major(tile + A_BYTES, BLOCK);
   wgmma_fence();

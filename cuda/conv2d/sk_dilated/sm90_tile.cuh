@@ -1,4 +1,5 @@
-// The tile of the Hopper kernel of Sk-dilated: its macros as constants, its pipeline, the terms of floats (sk_dilated/sm90.cu).
+// The tile of the Hopper kernel of Sk-dilated: its macros as constants, its pipeline, the terms of floats
+// (sk_dilated/sm90.cu).
 #pragma once
 #include "common/bf16_terms.cuh"
 #include "common/fp16_terms.cuh"
@@ -20,13 +21,13 @@ constexpr int NUM_INPUT_TILES = ALPHA_NUM_INPUT_TILES, CONSUMER_GROUPS = 2, TRAN
 constexpr int BK = 64, STEPS = BK / 16, IMAGES = BK / TILE_OW;
 constexpr int CHANNELS = MATH == BF16 ? 64 : 32;                  // of dY in 128 bytes
 constexpr int A_BOX = BK * 128, A_BYTES = BM / CHANNELS * A_BOX;  // dY
-// X: a term consists of BLOCKs of 64 channels of 16 bits. Floats fill two terms: channels 0 .. 31 of each 64 lie in the first,
-// 32 .. 63 in the second.
+// X: a term consists of BLOCKs of 64 channels of 16 bits. Floats fill two terms: channels 0 .. 31 of each 64 lie in the
+// first, 32 .. 63 in the second.
 constexpr int B_BOX = TILE_IW * IMAGES * 128, BLOCK = NUM_INPUT_TILES * B_BOX, BLOCKS_OF_X = (BN + 63) / 64,
               TERM_BYTES = BLOCKS_OF_X * BLOCK;
 constexpr int STAGE = A_BYTES + (CONVERTS ? 2 : TERMS) * TERM_BYTES;
-// Registers per thread. The warpgroups share what they were launched with, 3 x 168 or 4 x 128. Transform warps need 40, a
-// producer alone 24.
+// Registers per thread. The warpgroups share what they were launched with, 3 x 168 or 4 x 128. Transform warps need 40,
+// a producer alone 24.
 constexpr int WARPGROUPS = CONSUMER_GROUPS + OTHER_GROUPS, LAUNCHED = OTHER_GROUPS == 1 ? 168 : 128,
               CONSUMER_REGISTERS = OTHER_GROUPS == 2 ? (NDIM == 3 ? 200 : 208) : (CONVERTS ? 232 : 240),
               OTHER_REGISTERS = (WARPGROUPS * LAUNCHED - CONSUMER_GROUPS * CONSUMER_REGISTERS) / OTHER_GROUPS;

@@ -1,10 +1,11 @@
-// The transform warps: they convert X from the floats that TMA has loaded to terms of 16 bits, in place (sk_dilated/sm90.cu).
+// The transform warps: they convert X from the floats that TMA has loaded to terms of 16 bits, in place
+// (sk_dilated/sm90.cu).
 #pragma once
 #include "conv2d/sk_dilated/sm90_tile.cuh"
 
-// The floats of a thread, 8 channels of two of 8 rows of 64 channels. One or two terms of 64 channels take the place of two
-// boxes of 32 floats. The floats of the first row are at the shared addresses `from` and `from ^ 16`, its terms go to `to`; the
-// second row is the first one ^ 2.
+// The floats of a thread, 8 channels of two of 8 rows of 64 channels. One or two terms of 64 channels take the place of
+// two boxes of 32 floats. The floats of the first row are at the shared addresses `from` and `from ^ 16`, its terms go
+// to `to`; the second row is the first one ^ 2.
 struct Floats {
   static constexpr uint32_t SECOND = 0x120;  // which bits of an address in the swizzled tile row ^ 2 changes
   float4 rows[2][2];
@@ -30,16 +31,17 @@ struct Floats {
   }
 };
 
-// Converts a transform warp's share of each step's X, 8 rows at a time. Eight neighbouring threads work on rows r and r ^ 5: with
-// the swizzle, neither their reads of every second 16 bytes nor their writes of half a row have bank conflicts.
+// Converts a transform warp's share of each step's X, 8 rows at a time. Eight neighbouring threads work on rows r and
+// r ^ 5: with the swizzle, neither their reads of every second 16 bytes nor their writes of half a row have bank
+// conflicts.
 __device__ __forceinline__ void convert(int transform_warp, unsigned char* base, int steps, const Tiles& tiles,
                                         const Converted& converted, float scale) {
   const int lane = threadIdx.x & 31, vector = lane & 3, box = lane >> 3 & 1, row = (lane >> 4) ^ (lane >> 2 & 1) * 5;
   const uint32_t from = box * TERM_BYTES + row * 128 + (((2 * vector) ^ row) << 4);
   const uint32_t to = row * 128 + (((4 * box + vector) ^ row) << 4);
-  Tiles::Place place;
-  for (int i = 0; i < steps; i++, place.advance()) {
-    const uint32_t x = tiles.consumer_wait(place) + A_BYTES;
+  Tiles::State state;
+  for (int i = 0; i < steps; i++, state.advance()) {
+    const uint32_t x = tiles.consumer_wait(state) + A_BYTES;
 #pragma unroll 1
     for (uint32_t rows = x + transform_warp * 1024; rows < x + TERM_BYTES; rows += TRANSFORM_WARPS * 1024) {
       Floats floats;
@@ -49,6 +51,6 @@ __device__ __forceinline__ void convert(int transform_warp, unsigned char* base,
     }
     fence_proxy_async();
     __syncwarp();
-    if (lane == 0) mbarrier_arrive(converted.barrier(place.stage()));
+    if (lane == 0) mbarrier_arrive(converted.barrier(state.stage()));
   }
 }

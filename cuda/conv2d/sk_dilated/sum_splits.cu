@@ -1,8 +1,10 @@
-// The sum of partial filter gradients, of which each tap has a number of its own (Sk-dilated on Hopper, sk_dilated/sm90.cu).
+// The sum of partial filter gradients, of which each tap has a number of its own
+// (Sk-dilated on Hopper, sk_dilated/sm90.cu).
 //
 // dW[oc, tap, ic] = sum over z < splits[tap] of part[z, oc, tap, ic].   part (most splits, OC, taps, IC)
-// A pack is 4 neighbouring channels. If packs are few and splits many, LANES threads share a pack: thread l adds up the splits
-// l, l + LANES, .., and the sums of the threads are added in their order. So the result never depends on the order of threads.
+// A pack is 4 neighbouring channels. If packs are few and splits many, LANES threads share a pack: thread l adds up the
+// splits l, l + LANES, .., and the sums of the threads are added in their order. So the result never depends on the
+// order of threads.
 // Grid: ceil(packs LANES / 256). Block: 256, LANES rows of packs. Shared memory: 4 KB with several lanes.
 // Needs: IC % 4 == 0; part and dW aligned to packs.
 // Macros: OUTPUT float | bfloat16, of dW; LANES, a power of two up to 32.

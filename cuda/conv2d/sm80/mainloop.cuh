@@ -1,4 +1,5 @@
-// The main loop of ConvV2 and KS-deconv on mma.sync: one output pixel per block, so that all threads share one trimmed filter.
+// The main loop of ConvV2 and KS-deconv on mma.sync: one output pixel per block, so that all threads share one trimmed
+// filter.
 //
 //   C[n, pixel, j] = sum over the taps of the pixel, over k of A[n, pixel(tap), k] B[tap, j, k]
 //
@@ -8,8 +9,8 @@
 //   MATH TF32X3 | TF32   A, B, C float32
 //   MATH BF16            A, B, C bfloat16, sums float32
 //
-// Block: 32 (BM / WM) (BN / WN) threads. Shared memory: STAGES (BM + BN) 128 bytes. Needs rows of A of whole 16 bytes and
-// GN % 2 == 0; images, channels and outputs beyond the tile are predicated.
+// Block: 32 (BM / WM) (BN / WN) threads. Shared memory: STAGES (BM + BN) 128 bytes. Needs rows of A of whole 16 bytes
+// and GN % 2 == 0; images, channels and outputs beyond the tile are predicated.
 // Macros: ALPHA_MATH, ALPHA_BM, ALPHA_BN (tile), ALPHA_WM, ALPHA_WN (warp tile), ALPHA_STAGES.
 #pragma once
 #include "common/cp_async.cuh"
@@ -17,8 +18,8 @@
 #include "common/vector.cuh"
 #include "common/warp_tile.cuh"
 
-// A trimmed filter: a rectangle of `rows` x `columns` taps. Its first tap is `tap`, which reads `pixel`; the next row begins
-// `pixel_row` pixels and `tap_row` taps further.
+// A trimmed filter: a rectangle of `rows` x `columns` taps. Its first tap is `tap`, which reads `pixel`; the next row
+// begins `pixel_row` pixels and `tap_row` taps further.
 struct TapRectangle {
   int rows, columns, pixel, tap, pixel_row, tap_row;
 };

@@ -1,5 +1,5 @@
-// The epilogue: the scales of the sums are undone, bias and activation are applied, and the results are stored as floats or
-// bfloat16 (sm90/mainloop.cuh).
+// The epilogue: the scales of the sums are undone, bias and activation are applied, and the results are stored as
+// floats or bfloat16 (sm90/mainloop.cuh).
 #pragma once
 #include "common/bfloat16.cuh"
 #include "common/fp16_terms.cuh"
@@ -47,7 +47,8 @@ __device__ __forceinline__ void store_epilogue(float (&sum)[R], const GemmProble
     Output* c = row_of(thread % 128 / 32 * 16 + g + 8 * h);
     auto pair = [&](int j) { return epilogue(&sum[j * 4 + h * 2], j * 8 + t * 2); };  // of the j-th 8 columns
     if constexpr (RAGGED && MATH == BF16) {
-      // a row may begin in the middle of a word; its words then are the second of a pair and the first of the pair behind it
+      // a row may begin in the middle of a word; its words then are the second of a pair and the first of the pair
+      // behind it
       const bool shifted = reinterpret_cast<size_t>(c) & 2;
       const int last = min(columns, BN), quad = thread % 32 - t;
       float2 y = pair(0);

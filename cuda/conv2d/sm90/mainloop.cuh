@@ -1,29 +1,33 @@
 // The main loop of ConvV2 and KS-deconv on Hopper: wgmma, operands loaded by TMA, one trimmed filter per output tile.
 //
 //   C[n, pixel, j] = f(sum over the taps of the tile, over k of A[n, pixel(tap), k] B[tap, j, k] + bias[j])
-//   with EPILOGUE 1   f(y) = y > 0 ? y : slope y   and a bias that may be null; otherwise f is the identity, without bias
+//   with EPILOGUE 1   f(y) = y > 0 ? y : slope y   and a bias that may be null; otherwise f is the identity, without
+//                     bias
 //
 // An output tile is BM rows x BN output channels. Its rows are TILE_OW neighbouring output pixels of one map row x
-// IMAGES = BM / TILE_OW images, images fastest. The input pixels of a map row that these output pixels need lie side by side in
-// shared memory: an *input-row tile* of TILE_IW pixels, IMAGES rows each. The next tap of a filter row reads the same tile IMAGES
-// rows further, or with a dilation dw so many pixels. With a halo (TILE_IW > TILE_OW) a pixel is loaded once per filter row, not once per tap. The filter is trimmed
-// to the taps that any of the output pixels needs; with TILE_OW = 1 that is the paper's tile. TMA gives zeros outside of the map.
+// IMAGES = BM / TILE_OW images, images fastest. The input pixels of a map row that these output pixels need lie side by
+// side in shared memory: an *input-row tile* of TILE_IW pixels, IMAGES rows each. The next tap of a filter row reads
+// the same tile IMAGES rows further, or with a dilation dw so many pixels. With a halo (TILE_IW > TILE_OW) a pixel is
+// loaded once per filter row, not once per tap. The filter is trimmed to the taps that any of the output pixels needs;
+// with TILE_OW = 1 that is the paper's tile. TMA gives zeros outside of the map.
 //
-// Macros: NDIM (2, or 3: depth and dilation), BM 64 | 128 | 192 | 256, BN (multiples of 32 up to 256; up to 128 with BM 64), TILE_OW,
-// TILE_IW (TILE_OW, or with a halo TILE_OW + dw (the taps of a filter row that share an input-row tile - 1)), A_STAGES, B_STAGES
-// (the same number without a halo), BLOCKS (per SM, 1 to 3), EPILOGUE, SPLIT_K (1: K of some tiles is split), KEEP_B (1: one tap,
-// whose B stays in shared memory: B_STAGES stages are all of K), TRANSPOSE_B (1: B is a filter (K, GN) that stays, and the consumers
-// transpose it on its way to shared memory), STATISTICS (1: also the channel statistics of C), LAST_STEPS (1
-// to 4: the instructions that the last BK of K needs), RAGGED (1: GN is no multiple of 8), and MATH:
-//   FP16X3  A floats, split in registers into two scaled fp16 terms; B in two fp16 terms (prepare/filter_terms.cu). The products
-//           hi hi + hi lo + lo hi have 22 bits; those of each 64 of K are summed apart and promoted to float32: "float32"
+// Macros: NDIM (2, or 3: depth and dilation), BM 64 | 128 | 192 | 256, BN (multiples of 32 up to 256; up to 128 with
+// BM 64), TILE_OW, TILE_IW (TILE_OW, or with a halo TILE_OW + dw (the taps of a filter row that share an input-row
+// tile - 1)), A_STAGES, B_STAGES (the same number without a halo), BLOCKS (per SM, 1 to 3), EPILOGUE, SPLIT_K (1: K of
+// some tiles is split), KEEP_B (1: one tap, whose B stays in shared memory: B_STAGES stages are all of K), TRANSPOSE_B
+// (1: B is a filter (K, GN) that stays, and the consumers transpose it on its way to shared memory), STATISTICS
+// (1: also the channel statistics of C), LAST_STEPS (1 to 4: the instructions that the last BK of K needs), RAGGED
+// (1: GN is no multiple of 8), and MATH:
+//   FP16X3  A floats, split in registers into two scaled fp16 terms; B in two fp16 terms (prepare/filter_terms.cu). The
+//           products hi hi + hi lo + lo hi have 22 bits; those of each 64 of K are summed apart and promoted to
+//           float32: "float32"
 //   FP16    one term of each, hi hi, 11 bits: "tf32"
 //   TF32    A and B floats, of which the tensor cores read 11 bits
 //   BF16    A, B and C bfloat16; with B_MN 1 the output channels of B are contiguous
-// Block: two consumer warpgroups of BM / 2 rows, with BM 64 one and with BM 192 three of 64 rows; a producer warp, of which one thread works, and with one
-// block per SM a planner warp, of which one works, too.
-// Shared memory: 1024 + A_STAGES A_BOXES TILE_IW IMAGES 128 + B_STAGES B_BYTES; with STATISTICS also a static 68 BN + 1024;
-// always a static 768 at most, for barriers and tasks.
+// Block: two consumer warpgroups of BM / 2 rows, with BM 64 one and with BM 192 three of 64 rows; a producer warp, of
+// which one thread works, and with one block per SM a planner warp, of which one works, too.
+// Shared memory: 1024 + A_STAGES A_BOXES TILE_IW IMAGES 128 + B_STAGES B_BYTES; with STATISTICS also a static
+// 68 BN + 1024; always a static 768 at most, for barriers and tasks.
 // Needs sm_90a; rows of A and B of whole 16 bytes; rows of C of whole 16 bytes, but with RAGGED 1.
 #pragma once
 #include "conv2d/sm90/statistics.cuh"
@@ -33,10 +37,10 @@
 #include "conv2d/sm90/transpose.cuh"
 #include "conv2d/sm90/epilogue.cuh"
 
-// One thread fills the pipelines: for each BK of K it loads the input-row tile, then B tap by tap. With KEEP_B it loads B for
-// the first task of the block alone.
+// One thread fills the pipelines: for each BK of K it loads the input-row tile, then B tap by tap. With KEEP_B it loads
+// B for the first task of the block alone.
 __device__ __forceinline__ void produce(const GemmProblem& p, const Task& task, bool first, const PipelineA& As,
-                                        const PipelineB& Bs, PlaceA& a, PlaceB& b) {
+                                        const PipelineB& Bs, StateA& a, StateB& b) {
   const TileTaps& taps = task.taps;
   each_input_tile(taps, task.work, p.K, [&](int row, int c, int from, int to) {
     const int r = staggered_row(taps, row), residue = taps.map + divide(taps.residue + c, taps.step).remainder,
@@ -71,8 +75,8 @@ constexpr bool STREAMS_B = !PAIRED && !KEEP_B;  // stages of B are released for 
 
 // Computes the sums of a work tile: all its taps and its part of K.
 __device__ __forceinline__ void consume(const GemmProblem& p, const TileTaps& taps, const WorkTile& work,
-                                        const PipelineA& As, const PipelineB& Bs, float (&sum)[MI][R], PlaceA& a,
-                                        PlaceB& b) {
+                                        const PipelineA& As, const PipelineB& Bs, float (&sum)[MI][R], StateA& a,
+                                        StateB& b) {
   const uint32_t first_row = threadIdx.x / 128 * MI * 64;
   const float scale = IS_FP16 ? half_scale(*p.absmax_a) : 1.f;
   bool begun = false;  // the products of the tap before are under way
@@ -118,77 +122,93 @@ __device__ __forceinline__ void consume(const GemmProblem& p, const TileTaps& ta
   if (STREAMS_B) Bs.consumer_release(b.stage_before());
 }
 
-// The output tiles of a block: every gridDim.x-th tile, so that the producer loads the next tile while this one is stored. If
-// blocks share an SM, the grid has one block per tile. Raster order 0: output channels fastest, then images, then the tile
-// schedule, which begins with the longest work tiles. Raster order 1: output channels, then the whole schedule for some images,
-// which share rows of A, then the next images. With KEEP_B 1, or with STATISTICS 1 and SPLIT_K 0, the grid is a multiple of the
-// tiles of output channels, so that a block keeps to its channels.
+// The output tiles of a block: every `step`-th from `first` on, below `end`. If a block has an SM of its own, it
+// computes every gridDim.x-th tile, so that the producer loads the next tile while this one is stored. If blocks share
+// an SM, the grid has one block per tile. Raster order 0: output channels fastest, then images, then the tile schedule,
+// which begins with the longest work tiles. Raster order 1: output channels, then the whole schedule for some images,
+// which share rows of A, then the next images. With KEEP_B 1, or with STATISTICS 1 and SPLIT_K 0, the grid is a
+// multiple of the tiles of output channels, so that a block keeps to its channels.
 template <class Taps>
-__device__ __forceinline__ void run_output_tiles(const GemmProblem& p, const WorkTile* schedule, Taps taps_of) {
-  ALPHA_DYNAMIC_SHARED(unsigned char, smem);
-  if (threadIdx.x == CONSUMER_GROUPS * 128) {
-    tma_prefetch(p.A);
-    if (!TRANSPOSE_B) tma_prefetch(p.B);
-  }
-  constexpr int B_BARRIERS = PipelineA::BARRIERS, TASK_BARRIERS = B_BARRIERS + PipelineB::BARRIERS;
-  __shared__ __align__(8) uint64_t barriers[TASK_BARRIERS + Tasks::BARRIERS];
-  __shared__ Task slots[Tasks::SLOTS];
-  const uint32_t tiles_at = kept((shared_address(smem) + 1023) & ~1023u), barriers_at = kept(shared_address(barriers));
-  const PipelineA As(tiles_at, barriers_at);
-  const PipelineB Bs(tiles_at + PipelineA::SHARED, barriers_at + B_BARRIERS * 8);
-  const Tasks tasks(PERSISTENT ? slots : nullptr, barriers_at + TASK_BARRIERS * 8);
-  const int tiles_j = (p.GN + BN - 1) / BN, tiles_n = (p.N + IMAGES - 1) / IMAGES;
-  PlaceA a;
-  PlaceB b;
-  Tasks::Place place;
-  const bool one_work_tile = p.num_work_tiles == 1;
-  const int tiles = p.num_work_tiles * tiles_n * tiles_j, first = blockIdx.x, next = PERSISTENT ? gridDim.x : tiles;
-  auto find_task = [&](int tile, bool anew, Task& task) {  // if not anew, of an earlier task of the block
+struct OutputTiles {
+  const GemmProblem& p;
+  const WorkTile* schedule;
+  const Taps& taps_of;   // taps_of(output_pixel, taps, to) tells the taps and the output pixels of a tile
+  int tiles_j, tiles_n;  // the tiles of output channels, and those of images
+  bool one_work_tile;
+  int end, first, step;
+
+  __device__ __forceinline__ OutputTiles(const GemmProblem& p, const WorkTile* schedule, const Taps& taps_of)
+      : p(p),
+        schedule(schedule),
+        taps_of(taps_of),
+        tiles_j((p.GN + BN - 1) / BN),
+        tiles_n((p.N + IMAGES - 1) / IMAGES),
+        one_work_tile(p.num_work_tiles == 1),
+        end(p.num_work_tiles * tiles_n * tiles_j),
+        first(blockIdx.x),
+        step(PERSISTENT ? gridDim.x : end) {}
+
+  // Next task: works out the task of `tile`. Unless `anew`, `task` still holds an earlier task of the block, and what
+  // all tasks of a schedule of one work tile share is not worked out again. It waits for nobody.
+  __device__ __forceinline__ void next_task(int tile, bool anew, Task& task) const {
     const auto [i, j] = divide(tile, tiles_j);
     const auto [q, r] = one_work_tile ? Division{0, i} : divide(i, p.raster_order ? p.num_work_tiles : tiles_n);
     task.n0 = (p.raster_order && !one_work_tile ? q : r) * IMAGES, task.j0 = j * BN;
     if (one_work_tile && !anew) return;
     task.work = one_work_tile ? WorkTile{0, 0, 1, 0} : schedule[p.raster_order ? r : q];
     taps_of(task.work.output_pixel, task.taps, task.to);
-  };
-  if (!PERSISTENT && threadIdx.x == 0) {
-    Task task;
-    find_task(first, true, task);
-    slots[0] = task;
   }
-  __syncthreads();
-  if (threadIdx.x >= CONSUMER_GROUPS * 128) {
-    if (MOVE_REGISTERS) setmaxnreg_decrease<OTHER_REGISTERS>();
-    const int thread = threadIdx.x - CONSUMER_GROUPS * 128;
-    if (thread == 0) {
-      Task task;
-      for (int tile = first; tile < tiles; tile += next) {
-        if (PERSISTENT)
-          find_task(tile, tile == first, task);
-        else
-          task = slots[0];
-        if (KEEP_B) b = {};
-        produce(p, task, tile == first, As, Bs, a, b);
-      }
-    } else if (PERSISTENT && thread == 32) {
-      for (int tile = first; tile < tiles; tile += next, place.advance()) {
-        Task& task = tasks.acquire(place);
-        find_task(tile, tile < first + Tasks::SLOTS * next, task);
-        tasks.publish(place);
-      }
-    }
-    return;
+};
+
+// Producer: one thread loads the operands of all tiles of the block. It works its tasks out itself and so never waits
+// for the planner. It waits for consumers to empty a stage (`producer_acquire`); consumers wait for the bytes that it
+// announces.
+template <class Taps>
+__device__ __forceinline__ void run_producer(const OutputTiles<Taps>& tiles, const Task* slots, const PipelineA& As,
+                                             const PipelineB& Bs, StateA a, StateB b) {
+  Task task;
+  for (int tile = tiles.first; tile < tiles.end; tile += tiles.step) {
+    if (PERSISTENT)
+      tiles.next_task(tile, tile == tiles.first, task);
+    else
+      task = slots[0];
+    if (KEEP_B) b = {};
+    produce(tiles.p, task, tile == tiles.first, As, Bs, a, b);
   }
-  if (MOVE_REGISTERS) setmaxnreg_increase<CONSUMER_REGISTERS>();
-  if (TRANSPOSE_B) transpose_filter(p, Bs, smem - shared_address(smem), first % tiles_j * BN);
+}
+
+// Planner: one thread works out the tasks ahead of the consumers and puts them into the ring of slots. It waits until
+// all consumer warps have read the task that was in a slot before (`acquire`); consumers wait for what it puts there
+// (`publish`).
+template <class Taps>
+__device__ __forceinline__ void run_planner(const OutputTiles<Taps>& tiles, const Tasks& tasks, Tasks::State state) {
+  for (int tile = tiles.first; tile < tiles.end; tile += tiles.step, state.advance()) {
+    Task& task = tasks.acquire(state);
+    tiles.next_task(tile, tile < tiles.first + Tasks::SLOTS * tiles.step, task);
+    tasks.publish(state);
+  }
+}
+
+// Consumer: all threads of the consumer warpgroups compute, finish and store the tiles of the block. They wait for the
+// planner's task (`wait`) and then for each stage of the producer (`consumer_wait`). They release a stage when its
+// products are done, which the producer waits for, and a task when the tile is stored, which the planner waits for.
+// With SPLIT_K the block that is last at a tile also waits for the sums of the other blocks (`fix_up`).
+template <class Taps>
+__device__ __forceinline__ void run_consumer(const OutputTiles<Taps>& tiles, const Task* slots, const Tasks& tasks,
+                                             const PipelineA& As, const PipelineB& Bs, StateA a, StateB b,
+                                             Tasks::State state) {
+  ALPHA_DYNAMIC_SHARED(unsigned char, smem);
   __shared__ TileStatistics statistics;
-  int rows = 0;  // the number of rows that have been added to it
-  for (int tile = first; tile < tiles; tile += next, place.advance()) {
+  const GemmProblem& p = tiles.p;
+  const int tiles_j = tiles.tiles_j, tiles_n = tiles.tiles_n;
+  if (TRANSPOSE_B) transpose_filter(p, Bs, smem - shared_address(smem), tiles.first % tiles_j * BN);
+  int rows = 0;  // the number of rows that have been added to the statistics
+  for (int tile = tiles.first; tile < tiles.end; tile += tiles.step, state.advance()) {
     float sum[MI][R] = {};
-    const Task& task = PERSISTENT ? tasks.wait(place) : slots[0];
+    const Task& task = PERSISTENT ? tasks.wait(state) : slots[0];
     if (KEEP_B) b = {};
     consume(p, TileTaps(task.taps), WorkTile(task.work), As, Bs, sum, a, b);
-    // read once more, so that all of it does not stay in registers during the products
+    // The task is read once more, so that all of it does not stay in registers during the products.
     const auto [work, taps, to, n0, j0] = task;
     if (!SPLIT_K || work.num_splits == 1 || fix_up(sum, p, work, n0 / IMAGES * tiles_j + j0 / BN, tiles_n * tiles_j)) {
       auto address_of = [&, n0 = n0, j0 = j0, to = to](int row) -> Output* {
@@ -213,7 +233,47 @@ __device__ __forceinline__ void run_output_tiles(const GemmProblem& p, const Wor
       }
     }
     __syncwarp();
-    if (threadIdx.x % 32 == 0) tasks.release(place);
+    if (threadIdx.x % 32 == 0) tasks.release(state);
   }
   if (STATISTICS && !SPLIT_K) write_statistics(statistics, p, blockIdx.x % tiles_j * BN, blockIdx.x / tiles_j, rows);
+}
+
+// Computes all output tiles of a block: prepares barriers and shared memory, then gives each thread its role.
+template <class Taps>
+__device__ __forceinline__ void run_output_tiles(const GemmProblem& p, const WorkTile* schedule, Taps taps_of) {
+  constexpr int CONSUMERS = 128 * CONSUMER_GROUPS;  // threads; the producer is the first after them
+  constexpr int B_BARRIERS = PipelineA::BARRIERS, TASK_BARRIERS = B_BARRIERS + PipelineB::BARRIERS;
+  ALPHA_DYNAMIC_SHARED(unsigned char, smem);
+  if (threadIdx.x == CONSUMERS) {
+    tma_prefetch(p.A);
+    if (!TRANSPOSE_B) tma_prefetch(p.B);
+  }
+  __shared__ __align__(8) uint64_t barriers[TASK_BARRIERS + Tasks::BARRIERS];
+  __shared__ Task slots[Tasks::SLOTS];
+  const uint32_t tiles_at = kept((shared_address(smem) + 1023) & ~1023u), barriers_at = kept(shared_address(barriers));
+  const PipelineA As(tiles_at, barriers_at);
+  const PipelineB Bs(tiles_at + PipelineA::SHARED, barriers_at + B_BARRIERS * 8);
+  const Tasks tasks(PERSISTENT ? slots : nullptr, barriers_at + TASK_BARRIERS * 8);
+  const OutputTiles<Taps> tiles(p, schedule, taps_of);
+  // Every role begins at the first stage of each pipeline and at the first slot of the tasks.
+  const StateA a;
+  const StateB b;
+  const Tasks::State state;
+  if (!PERSISTENT && threadIdx.x == 0) {  // the block's only task, for all roles
+    Task task;
+    tiles.next_task(tiles.first, true, task);
+    slots[0] = task;
+  }
+  __syncthreads();
+  if (threadIdx.x >= CONSUMERS) {
+    if (MOVE_REGISTERS) setmaxnreg_decrease<OTHER_REGISTERS>();
+    const int thread = threadIdx.x - CONSUMERS;
+    if (thread == 0)
+      run_producer(tiles, slots, As, Bs, a, b);
+    else if (PERSISTENT && thread == 32)
+      run_planner(tiles, tasks, state);
+    return;
+  }
+  if (MOVE_REGISTERS) setmaxnreg_increase<CONSUMER_REGISTERS>();
+  run_consumer(tiles, slots, tasks, As, Bs, a, b, state);
 }

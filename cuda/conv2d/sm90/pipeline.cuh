@@ -2,8 +2,8 @@
 #pragma once
 #include "common/mbarrier.cuh"
 
-// Returns x as a value of which the compiler knows nothing. So it keeps an address in shared memory in a register. Else it
-// would compute the address anew at each use, and wait for a special register each time.
+// Returns x as a value of which the compiler knows nothing. So it keeps an address in shared memory in a register. Else
+// it would compute the address anew at each use, and wait for a special register each time.
 __device__ __forceinline__ uint32_t kept(uint32_t x) {
 #ifndef ALPHA_EMULATED
   asm volatile("" : "+r"(x));
@@ -11,19 +11,19 @@ __device__ __forceinline__ uint32_t kept(uint32_t x) {
   return x;
 }
 
-// A place in a pipeline of STAGES: its stage, and the parity of the stage's phase, in one register. Producer and consumers go
-// through the same places.
+// Where a producer or a consumer is in a pipeline of STAGES: the stage, and the parity of the stage's phase, in one
+// register. Producer and consumers go through the same stages in the same order.
 template <int STAGES>
-struct Place {
+struct PipelineState {
   uint32_t bits = 0;  // the parity is the highest one
 
   __device__ __forceinline__ uint32_t stage() const { return bits & 0x7fffffffu; }
   __device__ __forceinline__ uint32_t parity() const { return bits >> 31; }
-  // The stage of the place before.
+  // The stage before this one.
   __device__ __forceinline__ uint32_t stage_before() const { return (stage() ? stage() : STAGES) - 1; }
-  // Goes on by at most STAGES places.
-  __device__ __forceinline__ void advance(int places = 1) {
-    bits += places;
+  // Goes on by at most STAGES stages.
+  __device__ __forceinline__ void advance(int stages = 1) {
+    bits += stages;
     if (stage() >= STAGES) bits = (bits - STAGES) ^ 0x80000000u;
   }
 };
@@ -32,11 +32,11 @@ struct Place {
 template <int BYTES, int STAGES, int CONSUMERS_PER_STAGE>
 struct Pipeline {
   static constexpr int SHARED = BYTES * STAGES, BARRIERS = 2 * STAGES;
-  using Place = ::Place<STAGES>;
+  using State = PipelineState<STAGES>;
   uint32_t tiles, full;
 
-  // Shared addresses: `tiles` is a multiple of 1024, and there are 2 STAGES barriers of 8 bytes. The caller then needs a
-  // __syncthreads.
+  // Shared addresses: `tiles` is a multiple of 1024, and there are 2 STAGES barriers of 8 bytes. The caller then needs
+  // a __syncthreads.
   __device__ __forceinline__ Pipeline(uint32_t tiles, uint32_t barriers) : tiles(tiles), full(barriers) {
     if (threadIdx.x == 0) {
       for (int i = 0; i < STAGES; i++)
@@ -49,15 +49,15 @@ struct Pipeline {
   __device__ __forceinline__ uint32_t empty_barrier(uint32_t stage) const { return full + (STAGES + stage) * 8; }
 
   // For the producer: waits until the tile is empty, announces how many bytes will come, and returns its address.
-  __device__ __forceinline__ uint32_t producer_acquire(const Place& place, unsigned bytes) const {
-    mbarrier_wait(empty_barrier(place.stage()), place.parity() ^ 1);  // at once in the first round: all tiles are empty
-    mbarrier_arrive_expect(full_barrier(place.stage()), bytes);
-    return tile(place.stage());
+  __device__ __forceinline__ uint32_t producer_acquire(const State& state, unsigned bytes) const {
+    mbarrier_wait(empty_barrier(state.stage()), state.parity() ^ 1);  // at once in the first round: all tiles are empty
+    mbarrier_arrive_expect(full_barrier(state.stage()), bytes);
+    return tile(state.stage());
   }
   // For a consumer: waits until the tile is full, and returns its address.
-  __device__ __forceinline__ uint32_t consumer_wait(const Place& place) const {
-    mbarrier_wait(full_barrier(place.stage()), place.parity());
-    return tile(place.stage());
+  __device__ __forceinline__ uint32_t consumer_wait(const State& state) const {
+    mbarrier_wait(full_barrier(state.stage()), state.parity());
+    return tile(state.stage());
   }
   // For a consumer warpgroup that has read the tile of a stage.
   __device__ __forceinline__ void consumer_release(uint32_t stage) const {

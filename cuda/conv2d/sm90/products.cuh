@@ -5,8 +5,9 @@
 #include "common/wgmma.cuh"
 #include "conv2d/sm90/tile.cuh"
 
-// Loads the A fragment of 16 of K for a warp's 16 rows, as fp16 terms. A thread holds floats t and t + 4 of each 8 (as for tf32).
-// They take the place of 2t and 2t + 1, which the instruction expects; prepare/filter_terms.cu orders B in the same way.
+// Loads the A fragment of 16 of K for a warp's 16 rows, as fp16 terms. A thread holds floats t and t + 4 of each 8
+// (as for tf32). They take the place of 2t and 2t + 1, which the instruction expects; prepare/filter_terms.cu orders B
+// in the same way.
 __device__ __forceinline__ void load_fp16_terms(uint32_t rows, int k, float scale, uint32_t (&hi)[4],
                                                 uint32_t (&lo)[4]) {
   const int lane = threadIdx.x & 31, matrix = lane >> 3, i = lane & 7;
@@ -22,8 +23,8 @@ __device__ __forceinline__ void load_fp16_terms(uint32_t rows, int k, float scal
   }
 }
 
-// Computes the products of one tap for 64 rows of a warpgroup, from `rows` of A on, in COUNT instructions per term. They are done
-// when it returns.
+// Computes the products of one tap for 64 rows of a warpgroup, from `rows` of A on, in COUNT instructions per term.
+// They are done when it returns.
 template <int COUNT>
 __device__ __forceinline__ void multiply_fp16_terms(float (&sum)[R], uint32_t rows, uint32_t b, float scale) {
   float block[R];
@@ -50,8 +51,8 @@ __device__ __forceinline__ void multiply_fp16_terms(float (&sum)[R], uint32_t ro
   }
 }
 
-// Starts the products of one tap for all rows of a warpgroup, with operands that the tensor cores read from shared memory. They
-// are under way when it returns.
+// Starts the products of one tap for all rows of a warpgroup, with operands that the tensor cores read from shared
+// memory. They are under way when it returns.
 template <int COUNT>
 __device__ __forceinline__ void start_products(float (&sum)[MI][R], uint32_t rows, uint32_t b) {
   const uint64_t a_tile = wgmma_k_major(rows), b_tile = B_MN ? wgmma_mn_major(b, 64 * 128) : wgmma_k_major(b);

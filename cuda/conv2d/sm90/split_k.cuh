@@ -20,30 +20,30 @@ __device__ __forceinline__ void add_partial_sums(float (&sum)[MI][R], const floa
   }
 }
 
-// The fix-up: the block that arrives last at a tile adds the partial sums of the other splits to its own, and returns true.
-// The first two splits may be added in either order, the others only in their own order, so that the result does not depend on
-// which block is last. No block waits for one that has yet to arrive. All consumers call it.
+// The fix-up: the block that arrives last at a tile adds the partial sums of the other splits to its own, and returns
+// true. The first two splits may be added in either order, the others only in their own order, so that the result does
+// not depend on which block is last. No block waits for one that has yet to arrive. All consumers call it.
 __device__ __forceinline__ bool fix_up(float (&sum)[MI][R], const GemmProblem& p, const WorkTile& work, int tile,
                                        int tiles_per_work_tile) {
   constexpr int CONSUMERS = 128 * CONSUMER_GROUPS, BARRIER = 1;
-  __shared__ unsigned before;
+  __shared__ unsigned arrived_before;
   const long offset = (long)work.workspace_slot * tiles_per_work_tile + tile,
              split_stride = (long)tiles_per_work_tile * (BM * BN);
   float* partials = p.workspace + offset * (BM * BN) + threadIdx.x * 4;
-  unsigned *came = p.semaphores + 2 * offset, *left = came + 1;
-  if (threadIdx.x == 0) before = atomicAdd(came, 1);
+  unsigned *arrived = p.semaphores + 2 * offset, *stored = arrived + 1;
+  if (threadIdx.x == 0) arrived_before = atomicAdd(arrived, 1);
   named_barrier_sync(BARRIER, CONSUMERS);
-  const bool last = before + 1 == work.num_splits, ordered = work.split >= 2;
+  const bool last = arrived_before + 1 == work.num_splits, ordered = work.split >= 2;
   if (!last || ordered) store_partial_sums(sum, partials + work.split * split_stride);
   if (!last) {
     __threadfence();
     named_barrier_sync(BARRIER, CONSUMERS);
-    if (threadIdx.x == 0) atomicAdd(left, 1);
+    if (threadIdx.x == 0) atomicAdd(stored, 1);
     return false;
   }
   if (threadIdx.x == 0) {
-    while (atomicAdd(left, 0) + 1 < work.num_splits) continue;
-    *came = *left = 0;
+    while (atomicAdd(stored, 0) + 1 < work.num_splits) continue;
+    *arrived = *stored = 0;
   }
   named_barrier_sync(BARRIER, CONSUMERS);
   __threadfence();

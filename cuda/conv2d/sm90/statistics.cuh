@@ -1,13 +1,15 @@
-// Channel statistics: the mean and the sum of squared deviations of each output channel over the rows that a block computes. A
-// batch normalisation that follows need not read the result once more (sm90/mainloop.cuh with STATISTICS 1).
+// Channel statistics: the mean and the sum of squared deviations of each output channel over the rows that a block
+// computes. A batch normalisation that follows need not read the result once more
+// (sm90/mainloop.cuh with STATISTICS 1).
 #pragma once
 #include "common/barrier.cuh"
 #include "conv2d/sm90/tile.cuh"
 
 constexpr int CONSUMER_WARPS = 4 * CONSUMER_GROUPS;
 
-// The sums of deviations and of their squares, for each warp apart. Deviations are those from the first row that the block
-// computes, so that nothing large cancels. With 16 columns of padding a warp adds to both sums without bank conflicts.
+// The sums of deviations and of their squares, for each warp apart. Deviations are those from the first row that the
+// block computes, so that nothing large cancels. With 16 columns of padding a warp adds to both sums without bank
+// conflicts.
 struct alignas(8) TileStatistics {
   float origin[BN], sums[CONSUMER_WARPS][2][BN + 16];
 };
@@ -24,8 +26,8 @@ __device__ __forceinline__ float add_rows(float (&v)[8], int g) {
   return v[0];
 }
 
-// Adds the rows of a tile for which inside(row) is true; the other rows of `sum` are overwritten. `first`: the tile is the first
-// one, its first row is inside, and `block` begins anew. All consumers call it.
+// Adds the rows of a tile for which inside(row) is true; the other rows of `sum` are overwritten. `first`: the tile is
+// the first one, its first row is inside, and `block` begins anew. All consumers call it.
 template <class Inside>
 __device__ __forceinline__ void add_statistics(TileStatistics& block, float (&sum)[MI][R], bool first, Inside inside) {
   constexpr int CONSUMERS = 128 * CONSUMER_GROUPS, BARRIER = 2;

@@ -1,6 +1,6 @@
-// The tasks of a block, one output tile each (sm90/mainloop.cuh). To find out which pixels and taps a tile has takes about as long
-// as the products of a small tile, because each division waits for the one before. So a block that computes many tiles has a
-// planner, a thread that works out the tasks ahead of the others.
+// The tasks of a block, one output tile each (sm90/mainloop.cuh). To find out which pixels and taps a tile has takes
+// about as long as the products of a small tile, because each division waits for the one before. So a block that
+// computes many tiles has a planner, a thread that works out the tasks ahead of the others.
 #pragma once
 #include "conv2d/sm90/tile.cuh"
 
@@ -11,12 +11,12 @@ struct Task {
   int n0, j0;  // the first image and the first output channel
 };
 
-// The tasks in shared memory: a ring that the planner fills and that each consumer warp reads, in the order of the block's tiles.
-// The producer works its tasks out itself, as it is ahead of the others in any case. If a block has only one task, thread 0 puts it
-// there before the threads part.
+// The tasks in shared memory: a ring that the planner fills and that each consumer warp reads, in the order of the
+// block's tiles. The producer works its tasks out itself, as it is ahead of the others in any case. If a block has only
+// one task, thread 0 puts it there before the threads part.
 struct Tasks {
   static constexpr int SLOTS = PERSISTENT ? 4 : 1, BARRIERS = 2 * SLOTS, READERS = 4 * CONSUMER_GROUPS;
-  using Place = ::Place<SLOTS>;
+  using State = PipelineState<SLOTS>;
   Task* slots;
   uint32_t full;
 
@@ -28,19 +28,19 @@ struct Tasks {
   __device__ __forceinline__ uint32_t full_barrier(uint32_t slot) const { return full + slot * 8; }
   __device__ __forceinline__ uint32_t empty_barrier(uint32_t slot) const { return full + (SLOTS + slot) * 8; }
 
-  // For the planner: waits until all have read the task that was there before, and returns its place.
-  __device__ __forceinline__ Task& acquire(const Place& place) const {
-    mbarrier_wait(empty_barrier(place.stage()), place.parity() ^ 1);  // at once in the first round
-    return slots[place.stage()];
+  // For the planner: waits until all have read the task that was there before, and returns its slot.
+  __device__ __forceinline__ Task& acquire(const State& state) const {
+    mbarrier_wait(empty_barrier(state.stage()), state.parity() ^ 1);  // at once in the first round
+    return slots[state.stage()];
   }
-  __device__ __forceinline__ void publish(const Place& place) const { mbarrier_arrive(full_barrier(place.stage())); }
+  __device__ __forceinline__ void publish(const State& state) const { mbarrier_arrive(full_barrier(state.stage())); }
   // For a reader: waits until the task is there.
-  __device__ __forceinline__ const Task& wait(const Place& place) const {
-    if (PERSISTENT) mbarrier_wait(full_barrier(place.stage()), place.parity());
-    return slots[place.stage()];
+  __device__ __forceinline__ const Task& wait(const State& state) const {
+    if (PERSISTENT) mbarrier_wait(full_barrier(state.stage()), state.parity());
+    return slots[state.stage()];
   }
   // For one thread of a reader, all of whose threads have read the task.
-  __device__ __forceinline__ void release(const Place& place) const {
-    if (PERSISTENT) mbarrier_arrive(empty_barrier(place.stage()));
+  __device__ __forceinline__ void release(const State& state) const {
+    if (PERSISTENT) mbarrier_arrive(empty_barrier(state.stage()));
   }
 };

@@ -1,4 +1,5 @@
-// The tile of the Hopper kernels of ConvV2 and KS-deconv: macros as constants, taps, and the problem (sm90/mainloop.cuh).
+// The tile of the Hopper kernels of ConvV2 and KS-deconv: macros as constants, taps, and the problem
+// (sm90/mainloop.cuh).
 #pragma once
 #include "common/math_mode.cuh"
 #include "common/tma.cuh"
@@ -16,14 +17,15 @@ constexpr int CONSUMER_GROUPS = BM == 64    ? 1
                                 : BM == 192 ? 3
                                             : 2,
               MI = BM / (64 * CONSUMER_GROUPS), R = BN / 2, IMAGES = BM / TILE_OW;
-// With one block per SM, the block computes many tiles. If it has several consumer warpgroups, the producer and the planner are in
-// a warpgroup of their own, so that registers can be moved from it to them. With two blocks of 288 threads a thread has 96 registers.
+// With one block per SM, the block computes many tiles. If it has several consumer warpgroups, the producer and the
+// planner are in a warpgroup of their own, so that registers can be moved from it to them. With two blocks of 288
+// threads a thread has 96 registers.
 constexpr bool PERSISTENT = ALPHA_BLOCKS == 1, MOVE_REGISTERS = PERSISTENT && CONSUMER_GROUPS > 1;
 constexpr int OTHER_WARPS = MOVE_REGISTERS ? 4 : PERSISTENT ? 2 : 1;  // the producer, the planner, and idle ones
 constexpr int THREADS = 128 * CONSUMER_GROUPS + 32 * OTHER_WARPS;
-// Registers per thread: the warpgroups share what they were launched with, 3 x 168 or 4 x 128. With three axes the planner and the
-// producer need more. With split-K consumers have fewer, unless they need them for two terms, or for statistics of 256 columns.
-// With other shares ptxas spills.
+// Registers per thread: the warpgroups share what they were launched with, 3 x 168 or 4 x 128. With three axes the
+// planner and the producer need more. With split-K consumers have fewer, unless they need them for two terms, or for
+// statistics of 256 columns. With other shares ptxas spills.
 constexpr bool FEWER = SPLIT_K && TERMS == 1 && !(STATISTICS && BN == 256);
 constexpr int LAUNCHED_REGISTERS = CONSUMER_GROUPS == 3 ? 128 : 168,
               CONSUMER_REGISTERS = CONSUMER_GROUPS == 3 ? (NDIM == 3 ? 136 : 144)
@@ -50,43 +52,43 @@ struct OutputOf<BF16> {
 };
 using Output = OutputOf<MATH>::Type;
 
-// Without a halo each tap has an input-row tile of its own. The two tiles share a stage, and nobody uses PipelineB. With KEEP_B
-// the stages of B hold all K of one tap and of the block's output channels, and are filled once.
+// Without a halo each tap has an input-row tile of its own. The two tiles share a stage, and nobody uses PipelineB.
+// With KEEP_B the stages of B hold all K of one tap and of the block's output channels, and are filled once.
 constexpr bool PAIRED = !HAS_HALO && !KEEP_B;
 static_assert(!KEEP_B || (!HAS_HALO && !SPLIT_K && PERSISTENT),
               "a filter that stays has one tap, and many tiles use it");
 constexpr int A_BYTES = A_BOXES * A_BOX, B_STAGES = PAIRED ? 1 : ALPHA_B_STAGES;
 using PipelineA = Pipeline<A_BYTES + PAIRED * B_BYTES, ALPHA_A_STAGES, CONSUMER_GROUPS>;
 using PipelineB = Pipeline<B_BYTES, B_STAGES, CONSUMER_GROUPS>;
-using PlaceA = PipelineA::Place;
-using PlaceB = PipelineB::Place;
+using StateA = PipelineA::State;
+using StateB = PipelineB::State;
 
-// For blocks with few registers: values derived from the result are computed after the main loop, and do not stay live across
-// it.
+// For blocks with few registers: values derived from the result are computed after the main loop, and do not stay live
+// across it.
 __device__ __forceinline__ int hide_from_optimizer(int x) { return PERSISTENT ? x : int(kept(x)); }
 
-// The filter rows of an output tile, with NDIM 2 one after the other, and the distance between its tap columns.
+// The filter rows of an output tile with NDIM 3. They lie in planes of `height` rows. Rows of a plane are `row_step`
+// map rows apart, planes are `plane_step` map rows and `tap_plane` taps apart, and tap columns are `column_step` map
+// columns apart.
+struct FilterPlanes {
+  int height, row_step, plane_step, tap_plane, column_step;
+};
+
+// Where the filter rows of an output tile are. With NDIM 2 there is one plane, whose rows and columns are neighbours.
 template <int>
 struct FilterRows {
   static constexpr int column_step = 1;
 
-  FilterRows() = default;
-  __device__ __forceinline__ FilterRows(int, int, int, int, int) {}
+  __device__ __forceinline__ void set_planes(const FilterPlanes&) {}
   __device__ __forceinline__ int row(int r) const { return r; }
   __device__ __forceinline__ int tap(int r, int tap_row) const { return r * tap_row; }
 };
-
-// With NDIM 3: in planes of `height` rows, `row_step` map rows apart. Planes are `plane` map rows and `tap_plane` taps apart.
 template <>
-struct FilterRows<3> {
-  int height, row_step, plane, tap_plane, column_step;
-
-  FilterRows() = default;
-  __device__ __forceinline__ FilterRows(int height, int row_step, int plane, int tap_plane, int column_step)
-      : height(height), row_step(row_step), plane(plane), tap_plane(tap_plane), column_step(column_step) {}
+struct FilterRows<3> : FilterPlanes {
+  __device__ __forceinline__ void set_planes(const FilterPlanes& planes) { static_cast<FilterPlanes&>(*this) = planes; }
   __device__ __forceinline__ int row(int r) const {
     const auto [fd, fh] = divide(r, height);
-    return fd * plane + fh * row_step;
+    return fd * plane_step + fh * row_step;
   }
   __device__ __forceinline__ int tap(int r, int tap_row) const {
     const auto [fd, fh] = divide(r, height);
@@ -94,9 +96,10 @@ struct FilterRows<3> {
   }
 };
 
-// The taps of an output tile: `rows` x `columns`. A is read at (first_row + row(r), column + c column_step), column counting
-// input columns, which may be negative; B at first_tap + tap(r, tap_row) + c tap_column. Input columns `step` apart are
-// neighbours in one map of A; the map of tap column c is map + (residue + c) % step. A column_step above 1 has step 1.
+// The taps of an output tile: `rows` x `columns`. A is read at (first_row + row(r), column + c column_step), column
+// counting input columns, which may be negative; B at first_tap + tap(r, tap_row) + c tap_column. Input columns `step`
+// apart are neighbours in one map of A; the map of tap column c is map + (residue + c) % step. A column_step above 1
+// has step 1.
 struct TileTaps : FilterRows<NDIM> {
   int rows, columns, first_row, column, first_tap, tap_row, tap_column, step, residue, map;
 
@@ -105,13 +108,14 @@ struct TileTaps : FilterRows<NDIM> {
   __device__ __forceinline__ int taps(int c) const { return HAS_HALO ? ceil_divide(columns - c, step) : 1; }
 };
 
-// A work tile: the output tile that begins with `output_pixel`, or with SPLIT_K 1 one of the `num_splits` splits of its K (the
-// paper's G_Z, section IV.C). `workspace_slot` is the place of its first split among the splits of all tiles.
+// A work tile: the output tile that begins with `output_pixel`, or with SPLIT_K 1 one of the `num_splits` splits of its
+// K (the paper's G_Z, section IV.C). `workspace_slot` is the place of its first split among the splits of all tiles.
 struct WorkTile {
   int output_pixel, split, num_splits, workspace_slot;
 };
 
-// Calls run(row, first, from, to) for each input-row tile of a work tile: filter row, first tap column, and its part of K.
+// Calls run(row, first, from, to) for each input-row tile of a work tile: filter row, first tap column, and its part of
+// K.
 template <class Run>
 __device__ __forceinline__ void each_input_tile(const TileTaps& taps, const WorkTile& work, int K, Run run) {
   const int across = (K + BK - 1) / BK, all = taps.rows * taps.input_tiles() * across;
@@ -125,8 +129,9 @@ __device__ __forceinline__ void each_input_tile(const TileTaps& taps, const Work
         run(row, first, max(begin - i, 0) * BK, min((end - i) * BK, K));
 }
 
-// Staggered row order: a tile begins with the filter row whose map row is a multiple of the number of rows. So neighbouring
-// tiles, which run at the same time, read a shared row of A at the same time, and it comes from memory once.
+// Staggered row order: a tile begins with the filter row whose map row is a multiple of the number of rows. So
+// neighbouring tiles, which run at the same time, read a shared row of A at the same time, and it comes from memory
+// once.
 __device__ __forceinline__ int staggered_row(const TileTaps& taps, int row) {
   return floor_divide(row - taps.first_row, taps.rows).remainder;
 }
@@ -143,13 +148,13 @@ struct GemmProblem {
   float slope;
   Output* C;
   float* workspace;  // partial sums, BM x BN for each slot and tile of images and output channels, or null
-  // Two for each of these tiles, at the tile's first slot: how many splits have arrived, and how many have left their sums.
-  // They are zeros before and after.
+  // Two for each of these tiles, at the tile's first slot: how many splits have arrived, and how many have left their
+  // sums. They are zeros before and after.
   unsigned* semaphores;
   int N, K, output_pixels, GN, FW, sw;  // output_pixels: of an image
-  int num_work_tiles, raster_order;     // raster_order: 0 | 1, see run_output_tiles
-  // With STATISTICS 1: (2, statistics_parts, GN) and (statistics_parts,). There is one part per block among those that share
-  // output channels, or with SPLIT_K 1 one per tile of output pixels and images.
+  int num_work_tiles, raster_order;     // raster_order: 0 | 1, see OutputTiles
+  // With STATISTICS 1: (2, statistics_parts, GN) and (statistics_parts,). There is one part per block among those that
+  // share output channels, or with SPLIT_K 1 one per tile of output pixels and images.
   float *statistics, *statistics_counts;
   int statistics_parts, columns;  // of the map of C
   const float* filter;            // (K, GN), with TRANSPOSE_B 1; B then is not read

@@ -1,11 +1,12 @@
-// The filter of a product of floats, transposed on its way to shared memory (sm90/mainloop.cuh with TRANSPOSE_B 1): KS-deconv
-// reads a filter of one tap as W, whose input channels are contiguous, but tensor cores read floats with K contiguous only.
+// The filter of a product of floats, transposed on its way to shared memory (sm90/mainloop.cuh with TRANSPOSE_B 1):
+// KS-deconv reads a filter of one tap as W, whose input channels are contiguous, but tensor cores read floats with K
+// contiguous only.
 #pragma once
 #include "common/barrier.cuh"
 #include "conv2d/sm90/tile.cuh"
 
-// Writes the transpose of a filter's BN columns from j0 on into the stages of B, swizzled as TMA would. All consumers call it.
-// `base`: where shared address 0 is.
+// Writes the transpose of a filter's BN columns from j0 on into the stages of B, swizzled as TMA would. All consumers
+// call it. `base`: where shared address 0 is.
 __device__ __forceinline__ void transpose_filter(const GemmProblem& p, const PipelineB& Bs, unsigned char* base,
                                                  int j0) {
   constexpr int CONSUMERS = 128 * CONSUMER_GROUPS, BARRIER = 3;

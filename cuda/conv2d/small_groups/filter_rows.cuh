@@ -1,5 +1,5 @@
-// The filters of a block in shared memory, for Y and dX of small groups on tensor cores: a row for each output channel. Rows lie an
-// odd number of vectors apart, so that the words of a fragment lie in different banks.
+// The filters of a block in shared memory, for Y and dX of small groups on tensor cores: a row for each output channel.
+// Rows lie an odd number of vectors apart, so that the words of a fragment lie in different banks.
 #pragma once
 #include "conv2d/small_groups/tile_sm80.cuh"
 

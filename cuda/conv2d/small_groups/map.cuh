@@ -1,8 +1,8 @@
 // Convolution with groups of few channels: the results of one strip of one row at a time (strips.cuh).
 //
-// A thread has four neighbouring channels of the results (a quad). Threads next to each other have the next quads, so that
-// rows of pixels are read in whole lines, and the filters come from shared memory, [tap][source channel][result channel],
-// with four more channels per row.
+// A thread has four neighbouring channels of the results (a quad). Threads next to each other have the next quads, so
+// that rows of pixels are read in whole lines, and the filters come from shared memory,
+// [tap][source channel][result channel], with four more channels per row.
 #pragma once
 #include "conv2d/strips.cuh"
 
@@ -20,8 +20,9 @@ struct MapProblem {
 };
 
 // Copies the filters of the block's channels, from `first` on, into rows of one tap and source channel.
-// Forward, of W[to][tap][from]: eight result channels by four source channels per thread, so that both whole parts of the
-// lines of W are read and few threads write to one bank. Input gradient, of W[from][tap][to]: neighbours stay neighbours.
+// Forward, of W[to][tap][from]: eight result channels by four source channels per thread, so that both whole parts of
+// the lines of W are read and few threads write to one bank. Input gradient, of W[from][tap][to]: neighbours stay
+// neighbours.
 template <class Strip>
 __device__ __forceinline__ void load_filters(float* filters, const MapProblem& p, int first) {
   const int width = blockDim.x * V, row = width + V, thread = threadIdx.y * blockDim.x + threadIdx.x;

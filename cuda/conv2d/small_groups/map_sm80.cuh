@@ -1,12 +1,12 @@
 // Convolution with groups of few channels on tensor cores (mma.sync): the results of strips, row after row.
 //
-// GEMM: a fragment is 16 results (two pixel groups of eight neighbours) x 8 channels; K are the channels of the source that these
-// 8 channels read, for each tap. Groups of 4 channels are multiplied in pairs, with zeros for the other group's filters.
-// A warp has 16 MT results x 8 NT channels. It keeps its filters in registers, as fragments; they come by way of shared memory.
-// The rows of the source come by
-// cp.async, STAGES steps of live_rows.cuh; each fragment of the source that is read (ldmatrix) is multiplied with all taps that
-// meet it, of LIVE rows of results. Rows outside of the map and (input gradient) taps of another residue than the
-// result's are not multiplied; columns outside of the map are, as zeros.
+// GEMM: a fragment is 16 results (two pixel groups of eight neighbours) x 8 channels; K are the channels of the source
+// that these 8 channels read, for each tap. Groups of 4 channels are multiplied in pairs, with zeros for the other
+// group's filters.
+// A warp has 16 MT results x 8 NT channels. It keeps its filters in registers, as fragments; they come by way of shared
+// memory. The rows of the source come by cp.async, STAGES steps of live_rows.cuh; each fragment of the source that is
+// read (ldmatrix) is multiplied with all taps that meet it, of LIVE rows of results. Rows outside of the map and (input
+// gradient) taps of another residue than the result's are not multiplied; columns outside of the map are, as zeros.
 //   MATH TF32   float32, W and the source rounded to tf32
 //   MATH BF16   bfloat16
 // Macros: see tile_sm80.cuh; EPILOGUE 0 | 1: whether bias and activation follow.
@@ -33,6 +33,7 @@ struct StripMap {
   static constexpr int SOURCES = SHARED ? 1 : NT;
   static constexpr bool PAIRED = IS_BF16 && NT == 2;  // lanes exchange the results of two tiles, see `store`
   static constexpr int NOWHERE = 1 << 30;             // the column of a result that does not exist
+  static constexpr int NO_TAP = -1;
 
   const MapProblem& p;
   int lane, first_channel;          // of the warp's results
@@ -114,7 +115,8 @@ struct StripMap {
     }
   }
 
-  // Two vectors of K of fragment m, from slot `first` and vector `v` on; with `next` the second one from that slot instead.
+  // Two vectors of K of fragment m, from slot `first` and vector `v` on; with `next` the second one from that slot
+  // instead.
   __device__ __forceinline__ void load_fragment(uint32_t (&a)[4], uint32_t row, int first, int next) const {
     const uint32_t address = row + first * Rows::PITCH;
     if (K_VECTORS == 1 && first == next) {
@@ -127,6 +129,49 @@ struct StripMap {
     if constexpr (!IS_BF16)
 #pragma unroll
       for (int i = 0; i < 4; i++) a[i] = round_tf32(__uint_as_float(a[i]));
+  }
+
+  // The product of a tap: adds fragment `a` of the source times the filter `w` of eight channels to `sum`. The fragment
+  // is two vectors of K from vector `v` on. If a tap has one vector, the second one belongs to tap `second`, or there
+  // is none (NO_TAP).
+  static __device__ __forceinline__ void add_tap(float (&sum)[4], const uint32_t (&a)[4],
+                                                 const uint32_t (&w)[TAPS][K_VECTORS], int tap, int second, int v) {
+    const uint32_t first = w[tap][v];
+    if constexpr (K_VECTORS > 1) {
+      const uint32_t pair[2] = {first, w[tap][v + 1]};
+      if constexpr (IS_BF16)
+        mma_m16n8k16_bf16(sum, a, pair);
+      else
+        mma_m16n8k8_tf32(sum, a, pair);
+    } else if (second != NO_TAP) {
+      const uint32_t pair[2] = {first, w[second][v]};
+      mma_m16n8k16_bf16(sum, a, pair);
+    } else {
+      const uint32_t one[2] = {first, 0};
+      mma_m16n8k8_bf16(sum, a, one);
+    }
+  }
+
+  // Adds the products of the `read`-th fragment of a row, the r-th of its step, with all taps that meet it. `m` and
+  // `source` are its pixel groups and channels; its two vectors of K are from `v` on, or with K_VECTORS 1 those of
+  // reads `read` and `next`.
+  template <int PHASE>
+  __device__ __forceinline__ void multiply_fragment(const uint32_t (&a)[4], int m, int source, int read, int next,
+                                                    int v, int r) {
+#pragma unroll
+    for (int live = 0; live < Map::LIVE; live++) {
+      const int fh = Map::tap(live, r);
+      if (fh >= FH) continue;
+#pragma unroll
+      for (int residue = 0; residue < Map::RESIDUES; residue++) {
+        const int fw = Map::tap_column(read, residue), other = Map::tap_column(read + 1, residue);
+        if (fw >= FW) continue;
+        const int second = next != read && other < FW ? fh * FW + other : NO_TAP;
+#pragma unroll
+        for (int n = SHARED ? 0 : source; n < (SHARED ? NT : source + 1); n++)
+          add_tap(acc[(live + PHASE * Map::DONE) % Map::LIVE][m][residue][n], a, b[n], fh * FW + fw, second, v);
+      }
+    }
   }
 
   // Adds the products of one row of the source at the shared address `row`, the r-th of its step.
@@ -145,35 +190,7 @@ struct StripMap {
             uint32_t a[4];
             load_fragment(a, row + from[m] + source_vector[source] + v * VECTOR_BYTES, Map::slot(read, CLASS_SLOTS),
                           Map::slot(next, CLASS_SLOTS));
-#pragma unroll
-            for (int live = 0; live < Map::LIVE; live++) {
-              const int fh = Map::tap(live, r);
-              if (fh >= FH) continue;
-#pragma unroll
-              for (int residue = 0; residue < Map::RESIDUES; residue++) {
-                const int fw = Map::tap_column(read, residue), other = Map::tap_column(read + 1, residue);
-                if (fw >= FW) continue;
-#pragma unroll
-                for (int n = SHARED ? 0 : source; n < (SHARED ? NT : source + 1); n++) {
-                  auto& sum = acc[(live + PHASE * Map::DONE) % Map::LIVE][m][residue][n];
-                  const uint32_t (&w)[TAPS][K_VECTORS] = b[n];
-                  const uint32_t first = w[fh * FW + fw][v];
-                  if constexpr (K_VECTORS > 1) {
-                    const uint32_t pair[2] = {first, w[fh * FW + fw][v + 1]};
-                    if constexpr (IS_BF16)
-                      mma_m16n8k16_bf16(sum, a, pair);
-                    else
-                      mma_m16n8k8_tf32(sum, a, pair);
-                  } else if (next != read && other < FW) {
-                    const uint32_t pair[2] = {first, w[fh * FW + other][v]};
-                    mma_m16n8k16_bf16(sum, a, pair);
-                  } else {
-                    const uint32_t one[2] = {first, 0};
-                    mma_m16n8k8_bf16(sum, a, one);
-                  }
-                }
-              }
-            }
+            multiply_fragment<PHASE>(a, m, source, read, next, v, r);
           }
   }
 
@@ -183,8 +200,8 @@ struct StripMap {
     return y > 0 ? y : p.slope * y;
   }
 
-  // Stores one pixel of this lane, `half` of a fragment. With PAIRED tiles a lane stores 8 bytes, so that the channels of a
-  // pixel are a whole sector.
+  // Stores one pixel of this lane, `half` of a fragment. With PAIRED tiles a lane stores 8 bytes, so that the channels
+  // of a pixel are a whole sector.
   __device__ __forceinline__ void store(char* to, bool exists, const float (&sum)[NT][4], int half) const {
     Pack<float, 2> y[NT];
 #pragma unroll
@@ -204,7 +221,8 @@ struct StripMap {
     }
   }
 
-  // One step: the products of its rows, which lie at the shared address `stage`, and the results that are then complete.
+  // One step: the products of its rows, which lie at the shared address `stage`, and the results that are then
+  // complete.
   template <int PHASE>
   __device__ __forceinline__ void step(int number, uint32_t stage, const Rows& rows, const Range& wanted) {
 #pragma unroll

@@ -1,17 +1,18 @@
 // Rows of strips of a map in shared memory, for the kernels of small groups on tensor cores.
 //
-// A *strip* is the part of a row that 8 GROUPS neighbouring results (GROUPS pixel groups) read; a block has STRIPS of them, which
-// may be parts of different images. A row of the strips is brought by cp.async, with zeros for what is outside of the image.
-// Neighbouring slots of a strip are columns of the source SLOT_STEP apart, so that a fragment reads neighbouring slots, whatever
-// the stride. A slot has VECTORS vectors of 16 bytes of channels, and lies an odd number of vectors from the next one, so that
-// ldmatrix has no bank conflicts.
+// A *strip* is the part of a row that 8 GROUPS neighbouring results (GROUPS pixel groups) read; a block has STRIPS of
+// them, which may be parts of different images. A row of the strips is brought by cp.async, with zeros for what is
+// outside of the image. Neighbouring slots of a strip are columns of the source SLOT_STEP apart, so that a fragment
+// reads neighbouring slots, whatever the stride. A slot has VECTORS vectors of 16 bytes of channels, and lies an odd
+// number of vectors from the next one, so that ldmatrix has no bank conflicts.
 #pragma once
 #include "common/cp_async.cuh"
 #include "common/divide.cuh"
 
 constexpr int VECTOR_BYTES = 16, PIXELS = 8;  // of a pixel group
 
-// What a block reads of a map of `height` x `width` x `channels`, from `channel` on, for the strips from `first_strip` on.
+// What a block reads of a map of `height` x `width` x `channels`, from `channel` on, for the strips from `first_strip`
+// on.
 template <class Element>
 struct StripSource {
   const Element* map;
@@ -19,7 +20,8 @@ struct StripSource {
   int pieces, first_strip;  // strips of a row of the map; the block's first one of all images
 };
 
-// FIRST is the column of the source in slot 0 of the first strip of a row, STRIP_STEP how much further the next strip begins.
+// FIRST is the column of the source in slot 0 of the first strip of a row, STRIP_STEP how much further the next strip
+// begins.
 template <class Element, int STRIPS, int SLOTS, int SLOT_STEP, int CLASS_SLOTS, int FIRST, int STRIP_STEP, int VECTORS,
           int THREADS>
 struct StripRows {

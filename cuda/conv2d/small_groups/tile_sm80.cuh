@@ -1,8 +1,9 @@
 // The tile of a block for groups of few channels on tensor cores, and which columns of the source its results read.
 //
-// Macros: MATH TF32 | BF16; IG, OG channels of a group; FH, FW, SH, SW filter and stride, PW padding of columns. Of a block:
-// STRIPS of GROUPS pixel groups (strip_rows.cuh), PIECES of which are a row of the results, VECTORS of 16 bytes of the source's channels per pixel, STAGES steps, WN warps
-// by channels and WM by pixels, BLOCKS per SM. Of a warp: NT tiles of eight channels, MT fragments of two pixel groups each.
+// Macros: MATH TF32 | BF16; IG, OG channels of a group; FH, FW, SH, SW filter and stride, PW padding of columns. Of a
+// block: STRIPS of GROUPS pixel groups (strip_rows.cuh), PIECES of which are a row of the results, VECTORS of 16 bytes
+// of the source's channels per pixel, STAGES steps, WN warps by channels and WM by pixels, BLOCKS per SM. Of a warp: NT
+// tiles of eight channels, MT fragments of two pixel groups each.
 // K_VECTORS: vectors of the source that a tile of eight channels reads (alpha/ops/conv2d/groups/small_groups_sm80.py).
 #pragma once
 #include <type_traits>
@@ -44,7 +45,8 @@ struct InputMap : InputRows {
   __device__ static int column(int q) { return q * SW - PW; }
 };
 
-// The source's first channel, rounded down to whole vectors, that is read for eight channels of the results from `channel` on.
+// The source's first channel, rounded down to whole vectors, that is read for eight channels of the results from
+// `channel` on.
 template <class Map>
 __host__ __device__ constexpr int source_channel(int channel) {
   return channel / Map::RESULT_GROUP * Map::SOURCE_GROUP / CHUNK * CHUNK;
@@ -60,7 +62,8 @@ template <class Map>
 using SourceRows = StripRows<Element, STRIPS, Map::CLASSES * CLASS_SLOTS, Map::SLOT_STEP, CLASS_SLOTS, Map::FIRST,
                              PIXELS * GROUPS * Map::SLOT_STEP, VECTORS, THREADS>;
 
-// The strip, and the slot in it, of the first result of a pixel group that the block has; the last one if it has not so many.
+// The strip, and the slot in it, of the first result of a pixel group that the block has; the last one if it has not so
+// many.
 template <class Map>
 __device__ __forceinline__ int first_slot(int pixel_group) {
   const int group = min(pixel_group, STRIPS * GROUPS - 1);

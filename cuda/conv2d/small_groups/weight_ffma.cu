@@ -1,9 +1,10 @@
 // Filter gradient of a convolution with groups of few channels on FFMA (Sk-dilated).
 //
 // dW[oc, fh, fw, i] = sum over n, oh, ow of X[n, oh SH - ph + fh, ow SW - PW + fw, g IG + i] dY[n, oh, ow, oc]
-// for the group g of oc; IG and OG are the channels of a group. A thread has four output channels, four input channels and
-// one row of the filter, and adds up the strips of its block (strips.cuh). Each block writes a partial dW.
-// Grid: (ceil(OC / (4 tx)), blocks). Block: (tx quads of output channels, FH IG / 4: quads of input channels by filter rows).
+// for the group g of oc; IG and OG are the channels of a group. A thread has four output channels, four input channels
+// and one row of the filter, and adds up the strips of its block (strips.cuh). Each block writes a partial dW.
+// Grid: (ceil(OC / (4 tx)), blocks). Block: (tx quads of output channels, FH IG / 4: quads of input channels by filter
+// rows).
 // Needs IG and OG divisible by 4. Macros: see strips.cuh, VECTOR 4; THREADS of a block.
 #include "conv2d/strips.cuh"
 

@@ -1,17 +1,19 @@
 // Filter gradient of a convolution with groups of few channels on tensor cores, bfloat16 (Sk-dilated).
 //
 // dW[oc, fh, fw, i] = sum over n, oh, ow of X[n, oh SH - ph + fh, ow SW - PW + fw, g IG + i] dY[n, oh, ow, oc]
-// for the group g of oc; IG and OG are the channels of a group. A block adds up some tasks, which are strips of a segment of
-// rows of dY (tile_sm80.cuh), and writes a partial dW.
-// GEMM: GM = taps by input channels, in rows of eight channels; two taps, or two vectors of channels, are a fragment. GN = eight
-// output channels, GK = 16 pixels: two pixel groups. Both operands lie in shared memory as in memory, and are transposed by
-// ldmatrix. A step brings rows of X and one row of dY. A fragment of X is multiplied with the LIVE rows of dY that meet it, which
-// stay in registers. Rows of X outside of the map are not multiplied; columns outside, and rows of dY of other tasks, are, as
-// zeros. Groups of 4 channels are multiplied in pairs, and what belongs to two groups is not written.
-// An infinity or NaN of dY may reach all dW of its output channel, one of X all taps of its input channel.
-// Grid: (chunks of 8 NT WN output channels, splits of the tasks). Block: 32 WN WM. part (splits, OC, FH, FW, IG) float32.
-// Shared memory: STAGES steps of SH rows of X and a row of dY, or the sums of the warps. Needs sm_80, IG and OG divisible by 4,
-// pixels of X and dY of whole 16 bytes; dilation 1. Macros: see tile_sm80.cuh.
+// for the group g of oc; IG and OG are the channels of a group. A block adds up some tasks, which are strips of a
+// segment of rows of dY (tile_sm80.cuh), and writes a partial dW.
+// GEMM: GM = taps by input channels, in rows of eight channels; two taps, or two vectors of channels, are a fragment.
+// GN = eight output channels, GK = 16 pixels: two pixel groups. Both operands lie in shared memory as in memory, and
+// are transposed by ldmatrix. A step brings rows of X and one row of dY. A fragment of X is multiplied with the LIVE
+// rows of dY that meet it, which stay in registers. Rows of X outside of the map are not multiplied; columns outside,
+// and rows of dY of other tasks, are, as zeros. Groups of 4 channels are multiplied in pairs, and what belongs to two
+// groups is not written. An infinity or NaN of dY may reach all dW of its output channel, one of X all taps of its
+// input channel.
+// Grid: (chunks of 8 NT WN output channels, splits of the tasks). Block: 32 WN WM. part (splits, OC, FH, FW, IG)
+// float32.
+// Shared memory: STAGES steps of SH rows of X and a row of dY, or the sums of the warps. Needs sm_80, IG and OG
+// divisible by 4, pixels of X and dY of whole 16 bytes; dilation 1. Macros: see tile_sm80.cuh.
 #include "conv2d/small_groups/tile_sm80.cuh"
 
 static_assert(IS_BF16, "ldmatrix transposes 16-bit elements only");
@@ -33,7 +35,8 @@ struct WeightTile {
     lane = threadIdx.x & 31, wn = threadIdx.x / 32 % WN, wm = threadIdx.x / 32 / WN;
 #pragma unroll
     for (int m = 0; m < MT; m++) {
-      // ldmatrix of X: the rows of matrices 1 and 3 are the second half of GM; of dY, those of 2 and 3 the second channels.
+      // ldmatrix of X: the rows of matrices 1 and 3 are the second half of GM; of dY, those of 2 and 3 the second
+      // channels.
       const int first = 2 * (wm * MT + m), y_group = min(first + (lane >> 3 & 1), STRIPS * GROUPS - 1);
       from_x[m] = (first_slot<Map>(first + (lane >> 4)) + (lane & 7)) * XRows::PITCH;
       from_y[m] = (y_group * PIXELS + (lane & 7)) * YRows::PITCH + (wn * NT + (NT == 2 ? lane >> 4 : 0)) * VECTOR_BYTES;
@@ -166,8 +169,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   WeightTile tile(block_channel, s.OC);
   for (int i = blockIdx.y; i < tasks; i += gridDim.y) {
     const WeightTask task(i, s, segment_rows);
-    const XRows x({X, s.N, s.IH, s.IW, s.IC, source_channel<Map>(block_channel), PIECES, task.first_strip});
-    const YRows y({dY, s.N, s.OH, s.OW, s.OC, block_channel, PIECES, task.first_strip});
+    StripSource<Element> x_source, y_source;
+    x_source.map = X;
+    x_source.images = s.N;
+    x_source.height = s.IH;
+    x_source.width = s.IW;
+    x_source.channels = s.IC;
+    x_source.channel = source_channel<Map>(block_channel);
+    x_source.pieces = PIECES;
+    x_source.first_strip = task.first_strip;
+    y_source.map = dY;
+    y_source.images = s.N;
+    y_source.height = s.OH;
+    y_source.width = s.OW;
+    y_source.channels = s.OC;
+    y_source.channel = block_channel;
+    y_source.pieces = PIECES;
+    y_source.first_strip = task.first_strip;
+    const XRows x(x_source);
+    const YRows y(y_source);
     uint32_t free = begin;
     // Brings the rows of a step to the next stage; returns the stage after it, which is that of the oldest step.
     auto bring = [&](int number) {

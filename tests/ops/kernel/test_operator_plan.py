@@ -29,7 +29,7 @@ def test_a_plan_says_what_will_run_and_why() -> None:
     target = cuda_target(hopper())
     with choosing(lambda v: v.name == "sk_dilated_sm90_fp16x3_64x64"):
         text = plan(ConvProblem(WEIGHT, LAYER, "float32"), target).describe().splitlines()
-    assert text[0] == "sk_dilated_sm90_fp16x3_64x64: Hopper, trimmed; 64 filters, the warpgroups in turns"
+    assert text[0] == "sk_dilated_sm90_fp16x3_64x64: Hopper, trimmed; 64 filters, the warpgroups ping-pong"
     assert text[1].startswith("  conv2d/sk_dilated/sm90.cu:sk_dilated_sm90 BM=64 BN=64 DW=1 MATH=FP16X3 NDIM=2 ")
     assert " BM=64 BN=64 " in text[1]
     assert "block 512 shared" in text[1]

@@ -110,7 +110,7 @@ def _position_rows(operator: str) -> tuple[Configuration, ...]:
 
 FORWARD_ROWS = _position_rows(FORWARD)
 INPUT_ROWS = _position_rows(INPUT)
-_TURNS = "Hopper, trimmed; 64 filters, the warpgroups in turns"
+_PING_PONG = "Hopper, trimmed; 64 filters, the warpgroups ping-pong"
 
 
 def _weight_rows() -> tuple[Configuration, ...]:
@@ -124,7 +124,7 @@ def _weight_rows() -> tuple[Configuration, ...]:
         MathMode.FP16X3: prepared,
     }
     return tuple(
-        _configure(WEIGHT, math, tile, _TURNS if tile.BM == 64 else "")
+        _configure(WEIGHT, math, tile, _PING_PONG if tile.BM == 64 else "")
         for math, group in more.items()
         for tile in (*few, *own, *group)
     )
