@@ -138,6 +138,9 @@ class PycudaDriver:
             drv.init()
             device = drv.Device(0)
             context = device.retain_primary_context()
+            # A second reference, which is never given back: the process ends with its context. The exit handler of
+            # libcudart would destroy it otherwise, and call CUPTI after PyTorch's profiler has gone, which crashes.
+            fork.keep_forever(device.retain_primary_context())
             context.push()
             self._context = context
             self.properties = properties_of(device)
@@ -338,7 +341,7 @@ class PycudaDriver:
         return float(start.time_till(end))
 
     def close(self) -> None:
-        """Free everything and release the context."""
+        """Free everything, and leave the context to the end of the process."""
         atexit.unregister(self.close)
         if self._context is None or not self.owner.here:
             return

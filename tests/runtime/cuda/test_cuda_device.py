@@ -198,6 +198,30 @@ def test_the_context_is_shared_with_pytorch(gpu: CudaDevice) -> None:
     np.testing.assert_array_equal(gpu.download(array), np.arange(1000))
 
 
+@pytest.mark.parametrize("captured", [False, True])
+def test_a_process_ends_well_after_the_profiler_of_pytorch(gpu: CudaDevice, captured: bool) -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("PyTorch has no CUDA")
+    code = (
+        "import alpha\n"
+        "weight = alpha.nn.Linear(64, 64).to('cuda')\n"
+        "x = alpha.ones(64, 64, device='cuda')\n"
+        "def step(x):\n"
+        "    return weight(x).sum()\n"
+        f"step = alpha.capture(step) if {captured} else step\n"
+        "step(x).item()\n"
+        "from torch import profiler\n"  # after Alpha has made the context
+        "for _ in range(20):\n"
+        "    with profiler.profile():\n"
+        "        step(x).item()\n"
+        "print('end')\n"
+    )
+    for checked in ({}, {"MALLOC_CHECK_": "3", "LD_PRELOAD": "libc_malloc_debug.so.0"}):
+        result = child.run([sys.executable, "-c", code], env=child.environment(**checked))
+        assert (result.returncode, result.stdout) == (0, "end\n"), result.stderr[-2000:]
+
+
 def test_nvrtc_makes_the_same_kernel(gpu: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("cuda.bindings.nvrtc")
     monkeypatch.setenv("ALPHA_COMPILER", "nvrtc")
