@@ -282,7 +282,8 @@ def _known(path: Path, tests: Tests) -> dict[str, Verdict]:
     known = {}
     for line in path.read_text().splitlines() if path.is_file() else ():
         entry = json.loads(line)
-        known[entry.pop("name")] = Verdict(**entry)
+        name = entry.pop("name")
+        known[name] = Verdict(**entry)
     return {name: v for name, v in known.items() if v.tests in (tests.all, tests.module.get(v.by.split("::")[0]))}
 
 
