@@ -39,6 +39,8 @@ from alpha.ops.activation.relu_family import relu
 from alpha.ops.activation.smooth import sigmoid, tanh
 from alpha.ops.activation.softmax import log_softmax, logsumexp, softmax
 from alpha.ops.api.in_torch import *
+from alpha.ops.api.inplace_functions import *
+from alpha.ops.api.names import *
 from alpha.ops.api.operators import *
 from alpha.ops.api.other_names import *
 from alpha.ops.api.typed_tensors import *

@@ -13,6 +13,7 @@ from alpha.ops.activation.piecewise import *
 from alpha.ops.activation.relu_family import *
 from alpha.ops.activation.smooth import *
 from alpha.ops.activation.softmax import *
+from alpha.ops.api.names import *
 from alpha.ops.api.operators import *
 from alpha.ops.api.other_names import *
 from alpha.ops.array.axes import *

@@ -21,7 +21,7 @@ ROOMS = [
     for pattern in ("ops/**/*.py", "nn/*.py", "optim/*.py")
     for path in sorted((ROOT / "alpha").glob(pattern))
     if path.stem not in ("__init__", "functional")
-    and path.stem not in ("in_torch", "typed_tensors")  # whose names are of `alpha` alone
+    and path.stem not in ("in_torch", "inplace_functions", "typed_tensors")  # whose names are of `alpha` alone
     and path.parent.name != "conv2d"  # which offers nothing by itself
 ]
 ACTIVATION = """

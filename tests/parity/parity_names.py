@@ -107,7 +107,7 @@ OWN_FUNCTIONS: dict[str, str] = {
     **dict.fromkeys(("upsample", "native_channel_shuffle"), "op_db has no entry"),
     **dict.fromkeys(("is_floating_point", "numel", "vander"), "op_db has no entry"),
     **dict.fromkeys(("detach", "is_complex", "is_nonzero", "is_same_size", "is_signed"), "op_db has no entry"),
-    **{name: "the method in place is compared" for name in alpha.ops.api.in_torch.__all__ if name.endswith("_")},
+    **{name: "the method in place is compared" for name in alpha.ops.api.inplace_functions.__all__},
     "empty_like": "its values are not specified",
     "ctc_loss": "PyTorch's gradient counts on a log_softmax before it; tests/ops/loss/test_loss_ctc.py compares both",
     "grad": "recording, not an operator",

@@ -1,4 +1,4 @@
-"""Methods of Tensor that are operators, those that Python's signs call, and comparisons.
+"""Methods of Tensor: those of the table of names, those that Python's signs call, and forms in place.
 
 `python tests/house/tensor_methods.py` writes their types into alpha/core/methods.py.
 """
@@ -8,81 +8,48 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any, NoReturn
 
+from alpha.autograd.function import Function
+from alpha.autograd.grad_mode import is_grad_enabled
 from alpha.core.tensor import Tensor
-from alpha.errors import type_name
-from alpha.ops.activation import parametric, piecewise, relu_family, smooth, softmax
-from alpha.ops.api import operators, other_names
-from alpha.ops.api.operators import written_form, written_forms
-from alpha.ops.array import axes, conversion, creation, diagonals, facts, fill, joining, layout, shapes
-from alpha.ops.indexing import gather_scatter, getitem_setitem, index_functions, where
-from alpha.ops.kernel import sums
-from alpha.ops.kernel.arguments import unchecked, with_other_names
+from alpha.ops.activation import relu_family, smooth
+from alpha.ops.api import names
+from alpha.ops.array import conversion, layout
+from alpha.ops.array.boxes import SetBlock
+from alpha.ops.indexing import getitem_setitem, index_functions, where
+from alpha.ops.kernel.arguments import method_of, unchecked
+from alpha.ops.kernel.elementwise import in_place
 from alpha.ops.kernel.operands import OPERANDS, beside, like
-from alpha.ops.math import binary, bitwise, clamp, comparison, division, lerp, power, special, unary
+from alpha.ops.kernel.views import View
+from alpha.ops.math import binary, bitwise, division, power, unary
 from alpha.ops.math.comparison import relate
-from alpha.ops.matmul import matmul, products
-from alpha.ops.noise import random
-from alpha.ops.reduction import extremes, quantiles, scan, scatter_reduce, sort, var_norm
+from alpha.ops.math.division import check_holds
+from alpha.ops.matmul import matmul
 
-STRUCTURE: dict[str, Callable[..., Any]] = {
-    # of one tensor: without a check that it is one
-    **{name: with_other_names(unchecked(getattr(diagonals, name))) for name in diagonals.__all__},
-    **{name: with_other_names(unchecked(getattr(index_functions, name))) for name in ("narrow", "select", "argwhere")},
-    **{
-        name: with_other_names(unchecked(getattr(shapes, name)))
-        for name in ("fliplr", "flipud", "moveaxis", "swapdims")
-    },
-    **{name: with_other_names(unchecked(getattr(shapes, name))) for name in ("tensor_split",)},
-    "repeat_interleave": with_other_names(unchecked(sort.repeat_interleave)),
-    **{name: with_other_names(unchecked(getattr(sort, name))) for name in ("unique", "unique_consecutive")},
-    **{
-        name: with_other_names(unchecked(getattr(other_names, name)))
-        for name in other_names.__all__
-        if name not in ("row_stack", "vdot")
-    },
-    **{
-        name: with_other_names(unchecked(getattr(index_functions, name)))
-        for name in ("diagflat", "dsplit", "hsplit", "narrow_copy", "vsplit")
-    },
-    **{name: unchecked(getattr(products, name)) for name in ("corrcoef", "matrix_power")},
-    # floating numbers, or several tensors
-    "vdot": other_names.vdot,
-    **{name: getattr(index_functions, name) for name in ("diagonal_scatter", "select_scatter", "slice_scatter")},
-    **{name: getattr(scan, name) for name in ("dist", "renorm")},
-    "cov": products.cov,
-    "unfold": index_functions.sliding,
-    # what is asked of a tensor
-    **{name: unchecked(getattr(facts, name)) for name in ("is_complex", "is_nonzero", "is_signed", "isreal")},
-    **{name: getattr(facts, name) for name in ("get_device", "is_same_size", "stride", "sum_to_size")},
-    **{name: getattr(random, name) for name in ("cauchy_", "exponential_", "geometric_", "log_normal_")},
-    **{name: getattr(products, name) for name in products.__all__ if name not in ("tensordot", "vander")},
-    **{name: getattr(index_functions, name) for name in ("index_copy", "index_fill", "index_put")},
-    **{name: getattr(index_functions, name) for name in ("masked_select", "take")},
-    **{name: getattr(shapes, name) for name in ("expand_as", "reshape_as")},
-    "masked_scatter": sort.masked_scatter,
-    **{name: getattr(sort, name) for name in ("bincount", "histc")},
-    **{name: getattr(random, name) for name in ("bernoulli", "multinomial")},
-    "scatter_reduce": scatter_reduce.scatter_reduce,
-}
-SEVERAL_NUMBERS: dict[str, Callable[..., Any]] = {"broadcast_to": unchecked(shapes.broadcast_to)}
-
-
-Method = Callable[[Tensor, Any], Any]
+Method = Callable[..., Any]
 
 _add, _mul, _matmul = unchecked(binary.add), unchecked(binary.mul), unchecked(matmul.matmul)
 
-RELATIONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
+def written_form(name: str, function: Method) -> Method:
+    """The method `name_` of an operator `name`: x with the values, and the gradient, of the operator's result."""
+    step: type[Function] = in_place(SetBlock, f"{name}_")
 
-def _relation(sign: str) -> Callable[[Tensor, Any], Tensor]:
-    def method(self: Tensor, other: Any) -> Tensor:
-        if not isinstance(other, OPERANDS):
-            raise TypeError(f"{sign}: a {type_name(other)} is no operand; a Tensor or a number is needed")
-        return relate(self, other, sign)
+    @functools.wraps(function)
+    def method(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        operands = [value for value in (x, *args, *kwargs.values()) if isinstance(value, Tensor)]
+        recorded = is_grad_enabled() and any(value.requires_grad for value in operands)
+        # what the gradient may read of x stays as it is, also if x is another operand, too
+        source = x.clone() if recorded else x
+        others = [source if value is x else value for value in args]
+        named = {key: source if value is x else value for key, value in kwargs.items()}
+        result = function(source, *others, **named)
+        check_holds(f"{name}_", x, result)
+        return step.apply(x, result.astype(x.dtype), box=View.whole(x.shape))
 
+    method.__name__ = f"{name}_"
+    method.__doc__ = f"`{name}` written into x; a copy of x is kept if a gradient is needed."
     return method
 
 
@@ -126,7 +93,7 @@ BINARY: dict[str, Method] = {
     "__matmul__": lambda x, other: _matmul(x, like(x, other)),
     "__rmatmul__": lambda x, other: _matmul(like(x, other), x),
 }
-COMPARISONS = {f"__{name}__": sign for name, sign in RELATIONS.items()}
+COMPARISONS = {"__eq__": "==", "__ne__": "!=", "__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">="}
 REFUSED = {"__imatmul__": ("@=", "x = x @ y")}
 
 
@@ -158,7 +125,6 @@ def _rounded(x: Tensor, decimals: int | None = None) -> Tensor:
 SIGNS: dict[str, Callable[..., Any]] = {
     **{name: _operator(function) for name, function in BINARY.items()},
     **{name: _comparison(relation) for name, relation in COMPARISONS.items()},
-    **{name: _relation(sign) for name, sign in RELATIONS.items()},
     **{name: written_form(function.__name__, function) for name, function in AUGMENTED.items()},
     **{name: _refusal(*words) for name, words in REFUSED.items()},
     "__neg__": binary.neg,
@@ -173,11 +139,6 @@ SIGNS: dict[str, Callable[..., Any]] = {
     "__itruediv__": binary.div_,
     "__ipow__": power.pow_,
 }
-
-
-def _methods(room: ModuleType, *names: str) -> dict[str, Callable[..., Any]]:
-    """Functions of a room as methods, without a check that the first argument is a Tensor."""
-    return {name: with_other_names(unchecked(getattr(room, name))) for name in names}
 
 
 CASTS = {
@@ -229,74 +190,48 @@ def _where(x: Tensor, condition: Tensor, other: Any) -> Tensor:
     return found
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "add": unchecked(binary.add),
-    "mul": unchecked(binary.mul),
-    **{name: getattr(binary, name) for name in ("add_", "sub_", "mul_", "div_", "neg_")},
-    **_methods(operators, *(name for name in operators.__all__ if name not in ("rsub", *RELATIONS))),
-    "pow_": power.pow_,
-    "matmul": matmul.matmul,
-    "sum": with_other_names(unchecked(sums.sum)),
-    "mean": with_other_names(unchecked(sums.mean)),
-    "flatten": unchecked(layout.flatten),
-    "bmm": matmul.bmm,
-    **_methods(axes, "transpose", "swapaxes", "movedim", "squeeze", "unsqueeze", "unflatten", "roll", "rot90"),
-    **{name: _several(unchecked(getattr(axes, name))) for name in ("permute", "expand", "repeat", "tile", "flip")},
-    **_methods(joining, "split", "chunk", "unbind"),
-    **_methods(extremes, "max", "min", "amax", "amin", "argmax", "argmin", "all", "any"),
-    **_methods(var_norm, "prod", "var", "std", "norm"),
-    **_methods(sort, "sort", "argsort", "topk"),
-    **_methods(scan, "cumsum", "cumprod", "diff"),
-    **{name: getattr(var_norm, name) for name in ("aminmax", "nanmean", "nansum")},
-    **{name: getattr(comparison, name) for name in comparison.__all__},
-    "equal": extremes.equal,
-    **{name: getattr(room, name) for room in (lerp, quantiles, special) for name in room.__all__},
-    **{name: getattr(lerp, name) for name in ("addcdiv_", "addcmul_", "lerp_")},
-    **{name: getattr(gather_scatter, name) for name in gather_scatter.__all__},
-    **_methods(conversion, "to", "clone", "cpu", "cuda", "ravel", "tolist"),
-    **_methods(conversion, "view_as", "type_as", "pin_memory"),
-    "type": conversion.type_of,
+def _of_rooms() -> dict[str, Method]:
+    """The functions of `names.METHODS` by their names, as methods."""
+    found: dict[str, Method] = {}
+    for room, listed in names.METHODS.items():
+        given = listed.split()
+        functions = [name for name in vars(room).get("__all__", ()) if not isinstance(vars(room)[name], type)]
+        without = {name[1:] for name in given if name[0] == "-"}
+        several = [name for name in given if name[0] not in "*-"] + (functions if "*" in given else [])
+        found |= {name: method_of(getattr(room, name)) for name in several if name not in without}
+    return found | {name: _several(found[name]) for name in names.SEVERAL.split()}
+
+
+def _with_other_names(methods: dict[str, Method]) -> dict[str, Method]:
+    """The methods, and the same under the other names of their functions: `x.subtract(y)` and `x.subtract_(y)`."""
+    others: dict[str, Method] = {}
+    for name, own in names.OTHER_NAMES.items():
+        if own in methods:
+            others[name] = method_of(getattr(names, name))
+        if f"{own}_" in methods:
+            others[f"{name}_"] = methods[f"{own}_"]
+    return methods | others
+
+
+_functions: dict[str, Method] = {
+    **unary.IN_PLACE,  # of which those in `names.WRITTEN` are made anew below
+    **_of_rooms(),
+    **{f"{step.name}_": _overwriting(step) for step in smooth.IN_PLACE},
+    "relu_": _overwriting(relu_family.relu),
     **{name: _cast_to(dtype) for name, dtype in CASTS.items()},
-    **_methods(creation, "new_zeros", "new_ones", "new_empty", "new_full", "new_tensor"),
-    "astype": layout.astype,
+    # whose name in the room is another one
+    "type": conversion.type_of,
+    "unfold": index_functions.sliding,
     "reshape": layout.reshape_method,
     "view": _view,
-    **_methods(conversion, "squeeze_", "unsqueeze_"),
-    **_methods(diagonals, "tril", "triu", "tril_", "triu_"),
-    **_methods(unary, *(name for name in unary.__all__ if name not in ("cot", "csc", "half_sin", "sec"))),
-    **_methods(unary, "exp", "log", "sqrt", "round_"),
-    **unary.IN_PLACE,  # of which those in `operators.FORMS` are made anew below
-    "reciprocal_": binary.reciprocal_,
-    **{f"{step.name}_": _overwriting(step) for step in smooth.IN_PLACE},
-    **{name: getattr(gather_scatter, name) for name in ("scatter_", "scatter_add_", "index_add_")},
-    **_methods(clamp, "clamp", "clamp_max", "clamp_min", "clip"),
-    **{name: getattr(clamp, name) for name in ("copysign", "fmax", "fmin", "heaviside")},
-    **{name: getattr(scan, name) for name in ("cummax", "cummin", "logcumsumexp")},
-    "nan_to_num": unchecked(clamp.nan_to_num),
-    **_methods(softmax, "softmax", "log_softmax", "logsumexp"),
-    **_methods(comparison, "allclose", "isnan"),
-    **_methods(piecewise, "hardshrink"),
-    "prelu": parametric.prelu,
-    **_methods(fill, "zero_", "fill_", "copy_", "normal_", "uniform_"),
-    **_methods(fill, "fill_diagonal_", "random_", "bernoulli_"),
-    "masked_fill_": where.masked_fill_,
-    "masked_fill": where.masked_fill,
-    "maximum": clamp.maximum,
-    "minimum": clamp.minimum,
-    **_methods(smooth, "sigmoid", "tanh"),
-    "relu": relu_family.relu,
-    "relu_": _overwriting(relu_family.relu),
     "where": _where,
-    **_methods(division, *division.__all__),
-    **{name: getattr(bitwise, name) for name in bitwise.__all__},
-    **STRUCTURE,
-    **{name: _several(function) for name, function in SEVERAL_NUMBERS.items()},
     "contiguous": conversion.contiguous,  # it counts who refers to x
     "__getitem__": getitem_setitem.get_item,
     "__setitem__": getitem_setitem.set_item,
 }
-FUNCTIONS.update(written_forms({**SIGNS, **FUNCTIONS}))
-
+_functions |= {f"{name}_": written_form(name, _functions[name]) for name in names.WRITTEN.split()}
+_functions["true_divide_"] = _functions["div_"]
+FUNCTIONS = _with_other_names(_functions)
 
 METHODS: dict[str, Any] = {
     **FUNCTIONS,

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import axis_of, lengths_of, transpose
-from alpha.ops.array.joining import Tensors, cut, vstack
+from alpha.ops.array.joining import cut
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.matmul.products import dot
 from alpha.ops.reduction.sort import sort
 
-__all__ = ["adjoint", "msort", "row_stack", "split_with_sizes", "vdot"]
+__all__ = ["adjoint", "msort", "split_with_sizes", "vdot"]
 
 
 @check_arguments
@@ -33,11 +33,6 @@ def adjoint(x: AnyTensor) -> Tensor:
 def msort(x: AnyTensor) -> Tensor:
     """The elements in ascending order along the first axis   x (D, ..) -> the same"""
     return unchecked(sort)(x, 0).values
-
-
-def row_stack(tensors: Tensors) -> Tensor:
-    """Another name of `vstack`."""
-    return vstack(tensors)
 
 
 @check_arguments

@@ -28,19 +28,7 @@ from alpha.ops.kernel.operands import promoted
 from alpha.ops.kernel.options import integer
 from alpha.ops.kernel.views import View
 
-__all__ = [
-    "cat",
-    "chunk",
-    "column_stack",
-    "concat",
-    "concatenate",
-    "dstack",
-    "hstack",
-    "split",
-    "stack",
-    "unbind",
-    "vstack",
-]
+__all__ = ["cat", "chunk", "column_stack", "concatenate", "dstack", "hstack", "split", "stack", "unbind", "vstack"]
 
 Tensors = Sequence[Tensor]
 
@@ -168,12 +156,6 @@ def at_least(x: Tensor, rank: int) -> Tensor:
     if len(shape) == 2 and rank == 3:
         shape = (*shape, 1)
     return reshaped(x, shape)
-
-
-@check_arguments
-def concat(tensors: Tensors, dim: int = 0) -> Tensor:
-    """Another name of `cat`."""
-    return cat(tensors, dim)
 
 
 def concatenate(tensors: Tensors, axis: int = 0, *, dim: int | None = None) -> Tensor:

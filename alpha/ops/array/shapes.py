@@ -7,12 +7,12 @@ from typing import Any
 
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.ops.array.axes import axis_of, expand, flip, lengths_of, movedim, transpose
+from alpha.ops.array.axes import axis_of, expand, flip, lengths_of
 from alpha.ops.array.joining import cut
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.options import integer
 
-__all__ = ["broadcast_to", "fliplr", "flipud", "moveaxis", "swapdims", "tensor_split"]
+__all__ = ["broadcast_to", "fliplr", "flipud", "tensor_split"]
 
 
 @check_arguments
@@ -60,18 +60,6 @@ def flipud(x: AnyTensor) -> Tensor:
     if x.ndim < 1:
         raise ShapeError("flipud: x (M, ..) is needed, not a 0-d tensor")
     return unchecked(flip)(x, 0)
-
-
-@check_arguments
-def moveaxis(x: AnyTensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
-    """Another name of `movedim`."""
-    return unchecked(movedim)(x, source, destination)
-
-
-@check_arguments
-def swapdims(x: AnyTensor, dim0: int, dim1: int) -> Tensor:
-    """Another name of `transpose`."""
-    return unchecked(transpose)(x, dim0, dim1)
 
 
 @check_arguments

@@ -9,15 +9,7 @@ from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.function_layer import FunctionLayer, function_layer
 from alpha.ops.kernel.options import integer, positive_integer
 
-__all__ = [
-    "ChannelShuffle",
-    "PixelShuffle",
-    "PixelUnshuffle",
-    "channel_shuffle",
-    "native_channel_shuffle",
-    "pixel_shuffle",
-    "pixel_unshuffle",
-]
+__all__ = ["ChannelShuffle", "PixelShuffle", "PixelUnshuffle", "channel_shuffle", "pixel_shuffle", "pixel_unshuffle"]
 
 
 @check_arguments
@@ -74,12 +66,6 @@ def channel_shuffle(x: AnyTensor, groups: int) -> Tensor:
     *lead, C = x.shape
     count = len(lead)
     return unchecked(permute)(x.reshape(*lead, g, C // g), (*range(count), count + 1, count)).reshape(*x.shape)
-
-
-@check_arguments
-def native_channel_shuffle(x: AnyTensor, groups: int) -> Tensor:
-    """Another name of `channel_shuffle`."""
-    return unchecked(channel_shuffle)(x, groups)
 
 
 @function_layer(pixel_shuffle, upscale_factor=positive_integer)

@@ -134,6 +134,31 @@ def with_other_names(function: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
+def method_of(function: Callable[P, R]) -> Callable[P, R]:
+    """The function as a method of Tensor, without `check_arguments` where that has nothing to check.
+
+    That is so if the only tensor among the arguments is the one whose method this is, and it may have any dtype.
+    """
+    inner = unchecked(function)
+    given = [p.annotation for p in inspect.signature(inner).parameters.values() if p.annotation in _CHECKS]
+    return with_other_names(inner) if inner is function or given == ["AnyTensor"] else function
+
+
+def function_of_method(name: str) -> Callable[..., Tensor]:
+    """The method in place of this name as a function of x and the method's arguments, which returns x."""
+
+    def function(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name}: x is a {type_name(x)}, a Tensor is needed; use alpha.tensor(x, device=..)")
+        result: Tensor = getattr(x, name)(*args, **kwargs)
+        return result
+
+    function.__name__ = function.__qualname__ = name
+    function.__module__ = sys._getframe(1).f_globals["__name__"]
+    function.__doc__ = f"`x.{name}(..)`, which writes x and returns it."
+    return function
+
+
 def unchecked(function: Callable[P, R]) -> Callable[P, R]:
     """The function without `check_arguments`, for a method of Tensor, whose argument is a Tensor."""
     inner: Callable[P, R] = inspect.unwrap(function)
@@ -141,7 +166,10 @@ def unchecked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def another_name(name: str, function: Callable[P, R]) -> Callable[P, R]:
-    """A function that `check_arguments` made, under another of PyTorch's names, which its messages then give."""
+    """A function under another of PyTorch's names, which messages about its arguments then give.
+
+    The result has `own_name`, the name of the function.
+    """
     inner: Callable[P, R] = inspect.unwrap(function)
 
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -151,7 +179,9 @@ def another_name(name: str, function: Callable[P, R]) -> Callable[P, R]:
     call.__module__ = sys._getframe(1).f_globals["__name__"]  # where it is found, as for pickles
     call.__doc__ = f"Another name of `{function.__name__}`."
     vars(call)["__signature__"] = inspect.signature(inner)
-    return check_arguments(call)
+    result = check_arguments(call)
+    vars(result)["own_name"] = function.__name__
+    return result
 
 
 class NoImages(Function):

@@ -35,7 +35,6 @@ __all__ = [
     "clamp",
     "clamp_max",
     "clamp_min",
-    "clip",
     "copysign",
     "fmax",
     "fmin",
@@ -329,12 +328,6 @@ def clamp(x: AnyTensor, min: Any = None, max: Any = None) -> Tensor:
         min, max: numbers, or tensors that broadcast with x; None: no bound.
     """
     return _clamp("clamp", x, min, max)
-
-
-@check_arguments
-def clip(x: AnyTensor, min: Any = None, max: Any = None) -> Tensor:
-    """Another name of `clamp`."""
-    return _clamp("clip", x, min, max)
 
 
 @check_arguments

@@ -9,13 +9,13 @@ import numpy as np
 from alpha.core.numerics import FLOAT32, is_floating
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
-from alpha.ops.kernel.arguments import AnyTensor, another_name, check_arguments
+from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.elementwise import activation, affine, divide, elementwise, multiply
 from alpha.ops.kernel.operands import OfTwo, as_floating, common_dtype, floating_pair, promoted
 from alpha.ops.kernel.options import real
 from alpha.ops.kernel.views import broadcast_operands
 
-__all__ = ["arctan2", "atan2", "hypot", "logaddexp", "logaddexp2", "logit", "xlogy"]
+__all__ = ["atan2", "hypot", "logaddexp", "logaddexp2", "logit", "xlogy"]
 
 
 def _logit_slope_cpu(dx: Array, a: Array, b: Array) -> None:
@@ -185,9 +185,6 @@ def atan2(x: AnyTensor, other: AnyTensor) -> Tensor:
     dtype = common_dtype(x, other)
     dtype = dtype if is_floating(dtype) else FLOAT32
     return Atan2.apply(x.astype(dtype), other.astype(dtype))
-
-
-arctan2 = another_name("arctan2", atan2)
 
 
 @check_arguments

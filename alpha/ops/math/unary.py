@@ -22,7 +22,7 @@ from alpha.autograd.function import Function
 from alpha.core.numerics import is_floating
 from alpha.core.primitive import Array, Primitive
 from alpha.core.tensor import Tensor
-from alpha.ops.kernel.arguments import AnyTensor, another_name, check_arguments
+from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import require_floating
 from alpha.ops.kernel.elementwise import Rule, divide, elementwise, kept, multiply, place
 from alpha.ops.kernel.operands import as_floating
@@ -44,9 +44,9 @@ __all__ = [
     "square",
 ]
 __all__ += ["acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "sin", "sinh", "tan"]
-__all__ += ["arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "deg2rad", "rad2deg"]
+__all__ += ["deg2rad", "rad2deg"]
 __all__ += ["cot", "csc", "half_sin", "sec"]
-__all__ += ["abs", "absolute", "ceil", "fix", "floor", "frac", "round", "sgn", "sign", "trunc"]
+__all__ += ["abs", "ceil", "floor", "frac", "round", "sign", "trunc"]
 
 
 class Unary(Function):
@@ -283,11 +283,6 @@ def atanh(x: AnyTensor) -> Tensor:
     """The inverse of the hyperbolic tangent, elementwise   x (...) -> (...)"""
 
 
-arccos, arccosh = another_name("arccos", acos), another_name("arccosh", acosh)
-arcsin, arcsinh = another_name("arcsin", asin), another_name("arcsinh", asinh)
-arctan, arctanh = another_name("arctan", atan), another_name("arctanh", atanh)
-
-
 # -- error functions and sinc --------------------------------------------------------------------------------------
 
 _SLOPE, _PI = 2 / math.sqrt(math.pi), "Real(3.141592653589793)"  # of erf at 0
@@ -367,19 +362,9 @@ def abs(x: AnyTensor) -> Tensor:
     """|x|, elementwise; the gradient at 0 is 0   x (...) -> (...)"""
 
 
-@unary(magnitude, magnitude_slope, takes=of_numbers, operator="Absolute")
-def absolute(x: AnyTensor) -> Tensor:
-    """Another name of `abs`."""
-
-
 @unary(signum, takes=of_all, operator="Rounded")
 def sign(x: AnyTensor) -> Tensor:
     """1, 0 or -1, the sign of x, elementwise; 0 for NaN   x (...) -> (...)"""
-
-
-@unary(signum, takes=of_all, operator="Rounded")
-def sgn(x: AnyTensor) -> Tensor:
-    """Another name of `sign`: both differ for complex numbers only."""
 
 
 @unary(("ceil(a)", np.ceil), takes=rounded, operator="Rounded")
@@ -397,7 +382,6 @@ def trunc(x: AnyTensor) -> Tensor:
     """x without its decimals, elementwise   x (...) -> (...)"""
 
 
-fix = another_name("fix", trunc)
 _ROUND, _ROUND_IN_PLACE = steps("round", "Rounded", nearest, None)
 
 

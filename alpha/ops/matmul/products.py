@@ -19,7 +19,7 @@ from alpha.ops.array.diagonals import diag
 from alpha.ops.array.joining import cat
 from alpha.ops.array.layout import view as reshaped
 from alpha.ops.indexing.where import masked_fill
-from alpha.ops.kernel.arguments import AnyTensor, another_name, check_arguments, unchecked
+from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.operands import as_floating, promoted
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.math.binary import mul
@@ -37,7 +37,6 @@ __all__ = [
     "cov",
     "cross",
     "dot",
-    "ger",
     "inner",
     "kron",
     "matrix_power",
@@ -57,9 +56,6 @@ def outer(x: AnyTensor, vec2: AnyTensor) -> Tensor:
     if x.ndim != 1 or vec2.ndim != 1:
         raise ShapeError(f"outer: x (M,) and vec2 (N,) are needed  (x {x.shape}, vec2 {vec2.shape})")
     return unchecked(mul)(reshaped(x, (x.size, 1)), reshaped(vec2, (1, vec2.size)))
-
-
-ger = another_name("ger", outer)
 
 
 @check_arguments

@@ -47,7 +47,6 @@ __all__ = [
     "logcumsumexp",
     "renorm",
     "trapezoid",
-    "trapz",
 ]
 
 Sizes = tuple[int, int, int]
@@ -422,12 +421,6 @@ def trapezoid(y: AnyTensor, x: AnyTensor | None = None, *, dx: float | None = No
         ValueError: both x and dx are given.
     """
     return _areas("trapezoid", y, x, dx, dim).sum(axis_of("trapezoid", y, dim))
-
-
-@check_arguments
-def trapz(y: AnyTensor, x: AnyTensor | None = None, *, dx: float | None = None, dim: int = -1) -> Tensor:
-    """Another name of `trapezoid`."""
-    return _areas("trapz", y, x, dx, dim).sum(axis_of("trapz", y, dim))
 
 
 @check_arguments

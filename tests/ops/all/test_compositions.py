@@ -122,7 +122,7 @@ def test_vander(device: str) -> None:
         (lambda x: x.reshape(3, 2, 2).corrcoef(), ShapeError, r"corrcoef: x \(V, N\) or"),
         (alpha.vander, ShapeError, r"vander: a vector x \(M,\) is needed"),
         (lambda x: alpha.trapezoid(x, x[0], dx=1.0), ValueError, "trapezoid: x and dx=1.0 are given; give one of them"),
-        (lambda x: alpha.trapz(x, x[0, :3]), ShapeError, r"trapz: x \(3,\) has not the places of y \(3, 4\)"),
+        (lambda x: alpha.trapz(x, x[0, :3]), ShapeError, r"trapezoid: x \(3,\) has not the places of y \(3, 4\)"),
         (lambda x: alpha.trapezoid(x.sum()), ShapeError, "trapezoid: y has no axis"),
         (lambda x: x.renorm(0, 0, 1.0), ValueError, "renorm: p=0.0 must be above 0 and maxnorm=1.0 at least 0"),
         (lambda x: x[0].renorm(2, 0, 1.0), ShapeError, "renorm: x of at least two axes is needed"),

@@ -13,10 +13,14 @@ from trials import trials
 
 import alpha
 from alpha import GradientError, ShapeError, Tensor
+from alpha.ops.api import names
 from alpha.ops.api.install import FUNCTIONS
-from alpha.ops.api.operators import OTHER_NAMES
 from alpha.ops.math.unary import IN_PLACE
 
+OTHER_NAMES = {  # clip_ is below, with its arguments
+    f"{name}_": f"{own}_" for name, own in names.OTHER_NAMES.items() if f"{own}_" in FUNCTIONS and name != "clip"
+}
+OTHER_NAMES["true_divide_"] = "div_"
 VALUES = np.array([[0.5, 0.25, 0.75], [0.125, 0.9, 0.3]], np.float32)
 OTHER = np.array([[2.0, 0.5, 3.0], [1.5, 4.0, 0.25]], np.float32)
 INDEX = np.array([[0, 1, 0], [1, 1, 0]])
