@@ -24,10 +24,10 @@ from alpha.nn import functional as F
 from alpha.nn import utils
 from alpha.optim import swa_utils
 
-Named = Iterator[tuple[str, Tensor]]
+ArrayArg = Iterator[tuple[str, Tensor]]
 
 
-def tensors_in(name: str, value: Any, met: set[int]) -> Named:
+def tensors_in(name: str, value: Any, met: set[int]) -> ArrayArg:
     """The tensors of a value: of a list, a dict, a module, and the gradients of them all."""
     if id(value) in met:
         return

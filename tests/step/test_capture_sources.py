@@ -261,7 +261,7 @@ class SlotConfig:
     scale: float = 1.0
 
 
-class Named(NamedTuple):
+class ArrayArg(NamedTuple):
     box: list[float]
 
 
@@ -446,7 +446,7 @@ CONTAINERS: dict[str, tuple[Any, Any, Any]] = {
     "an attribute of a list": (lambda: Listing([1.0]), lambda o: getattr(o, "scale", 1.0), setter("scale")),
     "a class of dicts": (lambda: Mapping_(a=1.0), lambda o: o["a"], putter("a")),
     "a key that is missing": (lambda: with_default(), lambda o: o["b"], setter("default")),
-    "a named tuple": (lambda: Named([1.0]), lambda o: o.box[0], lambda o, v: o.box.__setitem__(0, v)),
+    "a named tuple": (lambda: ArrayArg([1.0]), lambda o: o.box[0], lambda o, v: o.box.__setitem__(0, v)),
     "a view of a dict": (lambda: keep({"a": 1.0}).values(), lambda o: next(iter(o)), lambda o, v: KEPT[-1].update(a=v)),
     "a mappingproxy": (
         lambda: types.MappingProxyType(keep({"a": 1.0})),

@@ -311,7 +311,7 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         (normal(2, 6, 3), np.array([5, 0, 5, 5]), normal(2, 4, 3), False),
     ],
     "add_rows": [(normal(A, 6, C), REPEATED, normal(A, REPEATED.size, C)) for A, C in ((1, 8), (3, 3))],
-    "fold_rows": [
+    "reduce_rows": [
         (values(A, 6, C), REPEATED, values(A, REPEATED.size, C), fold)
         for fold in ("prod", "amax", "amin")
         for A, C, values in ((1, 8, normal), (3, 3, normal), (2, 3, lambda *n: normal(*n).astype(np.float64)))

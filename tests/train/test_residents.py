@@ -45,7 +45,7 @@ class Part(Subset):
         return super().__getitem__(index)
 
 
-class Named(ArrayDataset):
+class ArrayArg(ArrayDataset):
     """Data set whose items are made as usual."""
 
     name = "named"
@@ -63,7 +63,7 @@ def test_only_known_batches_lie_on_the_device() -> None:
     for data in (ByItem(images(), LABELS), ByBatch(images(), LABELS), own):
         for part in (data, Subset(data, range(9)), Subset(Subset(data, range(9)), [1])):
             assert isinstance(subject._feed(DataLoader(part, 4)), StreamingFeed)
-    plain = Named(images(), LABELS)
+    plain = ArrayArg(images(), LABELS)
     assert isinstance(subject._feed(DataLoader(Part(plain, range(9)), 4)), StreamingFeed)
     assert isinstance(subject._feed(Loader(plain, 4)), StreamingFeed)
     assert isinstance(subject._feed(DataLoader(Subset(plain, range(9)), 4)), ResidentFeed)

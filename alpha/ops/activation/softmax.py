@@ -23,7 +23,7 @@ from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, DType, as_dtype, as_float32, require_floating, vector_width
 from alpha.ops.kernel.function_layer import FunctionLayer, function_layer
 from alpha.ops.kernel.operands import as_floating
-from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
+from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan
 from alpha.ops.kernel.reductions import around
 from alpha.ops.kernel.rows import row_tile
 from alpha.ops.kernel.sums import axes_of
@@ -102,7 +102,7 @@ def _plan(
             entry.replace("softmax", "softmax_rows"),
             tile.blocks(A),
             BLOCK,
-            (*map(Named, names), np.int64(A), R, int(logarithm)),
+            (*map(ArrayArg, names), np.int64(A), R, int(logarithm)),
             {"TYPE": CUDA_TYPES[dtype], **tile.macros},
         )
     return Plan(entry, (launch,), {names[0]: Buffer(shape, dtype)})
@@ -121,7 +121,7 @@ def _launch_lines(
         entry,
         -(-(A * B) // lines),
         BLOCK,
-        (*map(Named, names), np.int64(A), np.int64(R), np.int64(B), lines, int(logarithm)),
+        (*map(ArrayArg, names), np.int64(A), np.int64(R), np.int64(B), lines, int(logarithm)),
         {"TYPE": CUDA_TYPES[dtype]},
     )
 

@@ -11,7 +11,7 @@ from alpha.ops.conv2d.partial_sums import tiles_of
 from alpha.ops.conv2d.prepare import filter_terms, map_filters, map_images, map_weight
 from alpha.ops.conv2d.problem import ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape, as_struct, trimmed_taps
-from alpha.ops.kernel.plan import KernelLaunch, Named, Plan, Table
+from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan, Table
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.problem import Configuration
@@ -47,7 +47,7 @@ def plan_sm80(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     """Algorithm 1; a block has one output pixel, some images and output channels   X, W -> Y"""
     s = p.shape
     grid = s.OH * s.OW * tiles_of((s.N, v.tile["BM"]), (s.OC, v.tile["BN"]))
-    arguments = (Named("Y"), Named("X"), Named("W"), Table(lambda: pixel_order(s)), as_struct(s))
+    arguments = (ArrayArg("Y"), ArrayArg("X"), ArrayArg("W"), Table(lambda: pixel_order(s)), as_struct(s))
     launch = pixel_launch("conv2d/conv_v2/sm80.cu", "conv_v2_sm80", grid, v, arguments)
     return Plan(v.name, (launch,), {"Y": p.result})
 
@@ -56,6 +56,6 @@ def plan_ffma(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     """An implicit GEMM for any shape: patches of X times filters   X, W -> Y"""
     s = p.shape
     grid = (tiles_of((s.N * s.OH * s.OW, v.tile["BM"])), tiles_of((s.OC, v.tile["BN"])))
-    arguments = (Named("Y"), Named("X"), Named("W"), as_struct(s))
+    arguments = (ArrayArg("Y"), ArrayArg("X"), ArrayArg("W"), as_struct(s))
     launch = KernelLaunch("conv2d/implicit_gemm/ffma.cu", "implicit_gemm_ffma", grid, 256, arguments, v.tile)
     return Plan(v.name, (launch,), {"Y": p.result})

@@ -25,7 +25,7 @@ import numpy as np
 from alpha.ops.conv2d.partial_sums import most_parts, with_partial_sums
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration, ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape, as_struct
-from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
+from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan
 from alpha.ops.kernel.views import View, plan_copy
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def direct_forward_ffma(p: ConvProblem, v: Configuration, target: Target) -> Pla
     s = p.shape
     rows, x_bytes = ffma_rows(s)
     grid = (s.N * _ceil(s.OH, rows), _ceil(s.OC, CHANNELS))
-    arguments = (Named("Y"), Named("X"), Named("W"), as_struct(s), rows)
+    arguments = (ArrayArg("Y"), ArrayArg("X"), ArrayArg("W"), as_struct(s), rows)
     shared = ffma_filters(s) + x_bytes
     launch = KernelLaunch(
         "conv2d/direct/forward_ffma.cu", "direct_forward_ffma", grid, 128, arguments, shared_bytes=shared
@@ -94,7 +94,7 @@ def direct_weight_ffma(p: ConvProblem, v: Configuration, target: Target) -> Plan
         "direct_weight_ffma",
         (blocks, _ceil(s.OC, CHANNELS)),
         _ceil(16 * k_groups * P, 32) * 32,
-        (Named("part"), Named("X"), Named("dY"), as_struct(s), rows),
+        (ArrayArg("part"), ArrayArg("X"), ArrayArg("dY"), as_struct(s), rows),
         {"KT": KT, "P": P},
         x_bytes,
     )
@@ -146,7 +146,7 @@ def direct_forward_sm80(p: ConvProblem, v: Configuration, target: Target) -> Pla
         "direct_forward_sm80",
         grid,
         128,
-        (Named("Y"), Named("X"), Named("W"), as_struct(s), rows),
+        (ArrayArg("Y"), ArrayArg("X"), ArrayArg("W"), as_struct(s), rows),
         {**v.macros, "BLOCKS": depth},
         shared,
     )
@@ -190,7 +190,7 @@ def direct_weight_sm80(p: ConvProblem, v: Configuration, target: Target) -> Plan
         "direct_weight_sm80",
         (blocks, _ceil(s.OC, CHANNELS)),
         256,
-        (Named("part"), Named("X"), Named("dY"), as_struct(s), rows),
+        (ArrayArg("part"), ArrayArg("X"), ArrayArg("dY"), as_struct(s), rows),
         {**v.macros, "WN": WN, "NF": NF},
         shared,
     )

@@ -11,7 +11,7 @@ from alpha.ops.conv2d.partial_sums import tiles_of
 from alpha.ops.conv2d.prepare import filter_terms, map_filters, map_images, map_weight, split_filter
 from alpha.ops.conv2d.problem import ConvProblem, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape, as_struct
-from alpha.ops.kernel.plan import KernelLaunch, Named, Plan, Table, TensorMaps
+from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan, Table, TensorMaps
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.problem import Configuration
@@ -55,7 +55,7 @@ def plan_sm80(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     s = p.shape
     split, C = split_filter(p)
     grid = s.IH * s.IW * tiles_of((s.N, v.tile["BM"]), (s.IC, v.tile["BN"]))
-    arguments = (Named("dX"), Named("dY"), Named("C"), Table(lambda: pixel_order(s)), as_struct(s))
+    arguments = (ArrayArg("dX"), ArrayArg("dY"), ArrayArg("C"), Table(lambda: pixel_order(s)), as_struct(s))
     launch = pixel_launch("conv2d/ks_deconv/sm80.cu", "ks_deconv_sm80", grid, v, arguments)
     return Plan(v.name, (split, launch), {"dX": p.result}, {"C": C})
 
@@ -66,6 +66,6 @@ def plan_ffma(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     split, C = split_filter(p)
     positions = s.N * -(-s.IH // s.sh) * -(-s.IW // s.sw)
     grid = (tiles_of((positions, v.tile["BM"])), tiles_of((s.IC, v.tile["BN"])), s.sh * s.sw)
-    arguments = (Named("dX"), Named("dY"), Named("C"), as_struct(s))
+    arguments = (ArrayArg("dX"), ArrayArg("dY"), ArrayArg("C"), as_struct(s))
     launch = KernelLaunch("conv2d/ks_deconv/ffma.cu", "ks_deconv_ffma", grid, 256, arguments, v.tile)
     return Plan(v.name, (split, launch), {"dX": p.result}, {"C": C})

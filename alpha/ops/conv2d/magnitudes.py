@@ -30,7 +30,7 @@ from alpha.core.numerics import FLOAT32
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.ops.conv2d.problem import UNKNOWN, Known
-from alpha.ops.kernel.plan import KernelLaunch, Named, Plan, Table
+from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan, Table
 
 _STATE = Table(lambda: np.zeros(3, np.uint32))  # in which the blocks of a launch meet; each launch leaves it zero
 
@@ -116,6 +116,6 @@ def absmax_launch(operands: tuple[tuple[str, int], ...], num_sms: int) -> Kernel
     blocks = [max(1, min(8 * num_sms, -(-size // 4096))) for _, size in operands]
     arguments: list[Any] = []
     for slot, (name, size) in zip(("absmax_a", "absmax_b"), operands, strict=False):
-        arguments += [Named(slot), Named(name), np.int64(size)]
+        arguments += [ArrayArg(slot), ArrayArg(name), np.int64(size)]
     arguments += [None, None, np.int64(0)] * (2 - len(operands))
     return KernelLaunch("reduce/absmax.cu", "absmax", sum(blocks), 256, (*arguments, _STATE, blocks[0]))

@@ -21,7 +21,7 @@ from alpha.ops.conv2d.select import time_model
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.kernel.casts import cast_launch, widest_vector
 from alpha.ops.kernel.elementwise import add, common_period, map_launch
-from alpha.ops.kernel.plan import Buffer, KernelLaunch, Plan, Value
+from alpha.ops.kernel.plan import Buffer, KernelLaunch, Plan, ScalarArg
 from alpha.ops.kernel.rectifier import leaky_relu_forward
 from alpha.runtime import Device
 
@@ -117,7 +117,7 @@ def _epilogue(epilogue: Epilogue, name: str, sizes: tuple[int, int], dtype: np.d
         launches.append(map_launch(add.expression, array, operands, vector))
     if epilogue.activation:
         vector = widest_vector(dtype, 0)
-        launches.append(map_launch(leaky_relu_forward.expression, array, (array,), vector, (Value("slope"),)))
+        launches.append(map_launch(leaky_relu_forward.expression, array, (array,), vector, (ScalarArg("slope"),)))
     return launches
 
 

@@ -20,7 +20,7 @@ from alpha.ops.conv2d.partial_sums import tiles_of
 from alpha.ops.conv2d.problem import FORWARD, INPUT, OPERANDS, RESULT, WEIGHT, Configuration, ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape, as_axes_struct, ndim
 from alpha.ops.kernel.casts import BLOCK, storage_type
-from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, TensorMaps
+from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, TensorMaps
 from alpha.runtime.cuda.tensor_map import TensorMap
 
 Box = tuple[int, ...]
@@ -91,7 +91,7 @@ def split_filter(p: ConvProblem) -> tuple[KernelLaunch, Buffer]:
         "split_filter",
         grid,
         (32, 8),
-        (Named("C"), Named("W"), as_axes_struct(s)),
+        (ArrayArg("C"), ArrayArg("W"), as_axes_struct(s)),
         {"TYPE": storage_type(p.dtype), "NDIM": ndim(s)},
     )
     return launch, Buffer((s.taps, s.IC, s.OC), p.dtype)
@@ -110,7 +110,7 @@ def filter_terms(entry: str, s: ConvShape, channels: tuple[int, int], terms: int
         entry,
         (Kp // 64, -(-GN // 32), s.taps),
         (32, 8),
-        (Named("P"), Named("W"), Named("absmax_b"), as_axes_struct(s), Kp),
+        (ArrayArg("P"), ArrayArg("W"), ArrayArg("absmax_b"), as_axes_struct(s), Kp),
         {"TERMS": terms, "NDIM": ndim(s)},
     )
     return launch, Buffer((terms, s.taps, GN, Kp), FP16)
@@ -124,7 +124,7 @@ def activation_terms(s: ConvShape, terms: int) -> tuple[KernelLaunch, Buffer]:
         "activation_terms",
         -(-size // 1024),
         256,
-        (Named("P"), Named("X"), Named("absmax_a"), np.int64(size // 4)),
+        (ArrayArg("P"), ArrayArg("X"), ArrayArg("absmax_a"), np.int64(size // 4)),
         {"TERMS": terms},
     )
     return launch, Buffer((terms, *s.X), FP16)
@@ -174,6 +174,6 @@ def resize(source: str, result: str, sizes: tuple[Sizes, Sizes], dtype: np.dtype
         "resize_rows",
         -(-packs // BLOCK),
         BLOCK,
-        (Named(result), Named(source), np.int64(packs), np.int64(prod(sizes[0]) // XC), XC, YC),
+        (ArrayArg(result), ArrayArg(source), np.int64(packs), np.int64(prod(sizes[0]) // XC), XC, YC),
         {"WORD": _WORDS[dtype.itemsize], "VECTOR": vector, "INDEX": index},
     )

@@ -17,7 +17,7 @@ from alpha.ops.conv2d.prepare import Box, activation_terms, map_images
 from alpha.ops.conv2d.problem import ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape, as_axes_struct, as_struct, ndim
 from alpha.ops.kernel.casts import CUDA_TYPES
-from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Table
+from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, Table
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.problem import Configuration
@@ -48,7 +48,7 @@ def plan_sm90(p: ConvProblem, v: Configuration, target: Target) -> Plan:
         (*tiles, len(schedule.blocks)),
         block.threads,
         (
-            Named("part"),
+            ArrayArg("part"),
             map_images(source, s.X, s.sw, tuple(range(s.sw)), (x_box,) * s.sw, terms),
             map_images("dY", s.Y, 1, (0,), ((tile.a_channels, block.images, block.tile_ow, 1),)),
             *ABSMAX,
@@ -103,7 +103,7 @@ def plan_sm80(p: ConvProblem, v: Configuration, target: Target) -> Plan:
         "sk_dilated_sm80",
         (*tiles, taps * GZ),
         threads_of(v.tile),
-        (Named("part"), Named("X"), Named("dY"), as_struct(s), GZ),
+        (ArrayArg("part"), ArrayArg("X"), ArrayArg("dY"), as_struct(s), GZ),
         v.macros,
         tile_bytes(v.tile),
     )
@@ -121,6 +121,6 @@ def plan_ffma(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     s = p.shape
     tiles = (tiles_of((s.FH * s.FW * s.IC, v.tile["BN"])), tiles_of((s.OC, v.tile["BM"])))
     GZ = splits_ffma(v, s, target)
-    arguments = (Named("part"), Named("X"), Named("dY"), as_struct(s))
+    arguments = (ArrayArg("part"), ArrayArg("X"), ArrayArg("dY"), as_struct(s))
     launch = KernelLaunch("conv2d/sk_dilated/ffma.cu", "sk_dilated_ffma", (*tiles, GZ), 256, arguments, v.tile)
     return with_partial_sums(p, v, target, (launch,), GZ)

@@ -10,7 +10,7 @@ import numpy as np
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array
 from alpha.ops.kernel.casts import CUDA_TYPES
-from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
+from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan
 from alpha.ops.kernel.sums import plan_reduce_splits
 
 LARGE, SMALL, DEPTH = (128, 64), (64, 64), 16  # of FFMA: a block's tile of Y, and its step along K
@@ -150,7 +150,7 @@ def _plan(p: Product, kernel: _Kernel, one_b: bool, vector: int, processors: int
         kernel.entry,
         blocks * splits,
         kernel.threads,
-        (Named("Y" if splits == 1 else "part"), Named("A"), Named("B"), M, N, K, D, depth, int(one_b)),
+        (ArrayArg("Y" if splits == 1 else "part"), ArrayArg("A"), ArrayArg("B"), M, N, K, D, depth, int(one_b)),
         macros,
     )
     return Plan(kernel.entry, (launch, *sums.launches), {"Y": result}, workspaces)

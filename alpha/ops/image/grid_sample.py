@@ -34,7 +34,7 @@ from alpha.ops.kernel.casts import (
     vector_width,
 )
 from alpha.ops.kernel.options import integer
-from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
+from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan
 from alpha.ops.kernel.row_indices import add_zeros
 
 __all__ = ["affine_grid", "grid_sample"]
@@ -266,7 +266,7 @@ def _plan(entry: str, sizes: Sizes, dtype: DType, how: Sampling, vector: int) ->
         entry,
         -(-threads // BLOCK),
         BLOCK,
-        (*map(Named, arrays), np.int64(sizes.M), np.int64(sizes.M // sizes.N), *I, sizes.C),
+        (*map(ArrayArg, arrays), np.int64(sizes.M), np.int64(sizes.M // sizes.N), *I, sizes.C),
         {
             "TYPE": CUDA_TYPES[dtype],
             "VECTOR": vector,

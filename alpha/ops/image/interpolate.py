@@ -34,7 +34,7 @@ from alpha.ops.kernel.casts import (
 )
 from alpha.ops.kernel.kept_tables import kept
 from alpha.ops.kernel.options import Lengths, integer, lengths, real
-from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Value
+from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, ScalarArg
 from alpha.ops.pooling.adaptive_pool import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 
 __all__ = [
@@ -234,7 +234,7 @@ def _(X: Array, r: Resampling) -> Array:
 def _plan(r: Resampling, A: int, B: int, dtype: DType, vector: int) -> Plan:
     Y = Buffer((A, r.rows, B), dtype)
     columns = r.O if r.transposed else r.I
-    arguments = *map(Named, ("Y", "X", "table")), Value("taps", np.dtype(np.int64))
+    arguments = *map(ArrayArg, ("Y", "X", "table")), ScalarArg("taps", np.dtype(np.int64))
     launch = KernelLaunch(
         "resample/resample.cu",
         "resample",

@@ -10,7 +10,7 @@ import numpy as np
 
 from alpha.core.numerics import BFLOAT16, FLOAT32, is_floating
 from alpha.core.primitive import Array, primitive
-from alpha.ops.kernel.plan import KernelLaunch, Named, Plan, Value
+from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan, ScalarArg
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 
@@ -171,13 +171,13 @@ def cast_launch(
     number = NUMBER_TYPES[wanted]
     scale, shift = number(1), number(0)
     if affine:
-        scale, shift = Value("scale", np.dtype(number)), Value("shift", np.dtype(number))
+        scale, shift = ScalarArg("scale", np.dtype(number)), ScalarArg("shift", np.dtype(number))
     return KernelLaunch(
         "elementwise/cast.cu",
         "cast",
         grid,
         BLOCK,
-        (Named(result), Named(source), np.int64(size), scale, shift),
+        (ArrayArg(result), ArrayArg(source), np.int64(size), scale, shift),
         {"FROM": CUDA_TYPES[dtype], "TO": CUDA_TYPES[wanted], "AFFINE": int(affine), **macros},
     )
 

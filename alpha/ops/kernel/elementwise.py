@@ -33,7 +33,7 @@ from alpha.ops.kernel.casts import (
     vector_width,
     widest_vector,
 )
-from alpha.ops.kernel.plan import KernelLaunch, Named, Plan, Value
+from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan, ScalarArg
 from alpha.ops.kernel.views import View, write_view
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
@@ -157,7 +157,7 @@ def _plan_map(
     kinds = [form.dtype for form in operands]
     vector = min(widest, max(widest_vector(kind, common_period(size, named)) for kind in (dtype, *kinds)))
     number = np.dtype(NUMBER_TYPES[kinds[0]])
-    values = [Value(letter, number) for letter in _NUMBERS[:numbers]]
+    values = [ScalarArg(letter, number) for letter in _NUMBERS[:numbers]]
     return Plan(name, (map_launch(expression, ("Y", size, dtype), named, vector, values),), {})
 
 
@@ -184,7 +184,7 @@ def map_launch(
         grid,
         BLOCK,
         (
-            *(Named(name), *(Named(operand) for operand, _, _ in operands), *[None] * absent),
+            *(ArrayArg(name), *(ArrayArg(operand) for operand, _, _ in operands), *[None] * absent),
             *(np.int64(n) for n in (*(n for _, n, _ in operands), *[1] * absent, size)),
             *(*numbers, *[NUMBER_TYPES[dtype](0)] * (len(_NUMBERS) - len(numbers))),
         ),

@@ -18,7 +18,7 @@ import numpy as np
 from alpha.core.numerics import FLOAT32
 from alpha.core.primitive import Array, primitive
 from alpha.ops.kernel.casts import require_float32
-from alpha.ops.kernel.plan import KernelLaunch, Named, Plan, Value
+from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan, ScalarArg
 from alpha.runtime import recording, workers
 from alpha.runtime.device import HostArray
 from alpha.runtime.recording import StepValue
@@ -111,7 +111,12 @@ def launch_update(
 
 @functools.lru_cache(maxsize=256)
 def _plan(kernel: str, chunks: int, rule: np.dtype[Any]) -> Plan:
-    arguments = Named("table"), Value("held", np.dtype(np.uint32)), Value("rule", rule), Named("address", optional=True)
+    arguments = (
+        ArrayArg("table"),
+        ScalarArg("held", np.dtype(np.uint32)),
+        ScalarArg("rule", rule),
+        ArrayArg("address", optional=True),
+    )
     return Plan(kernel, (KernelLaunch(f"optimizer/{kernel}.cu", kernel, chunks, 256, arguments),), {})
 
 

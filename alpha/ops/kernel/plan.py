@@ -187,7 +187,7 @@ Dim: TypeAlias = int | tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Named:
+class ArrayArg:
     """A kernel's argument: the address of an array of the plan.
 
     An `optional` one is a null pointer if the plan is launched without it. Any other one that is missing is an error.
@@ -198,7 +198,7 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Value:
+class ScalarArg:
     """A kernel's argument: a number, or a structure, that the plan is launched with; it is passed by value."""
 
     name: str
@@ -227,7 +227,7 @@ class Table:
     make: Callable[[], np.ndarray[Any, Any]]
 
 
-Argument: TypeAlias = Any  # Named, Value, TensorMaps, Table, or a constant that CudaDevice.launch takes
+Argument: TypeAlias = Any  # ArrayArg, ScalarArg, TensorMaps, Table, or a constant that CudaDevice.launch takes
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,7 +248,7 @@ class KernelLaunch:
             return self
         arguments = [
             replace(argument, name=names.get(argument.name, argument.name))
-            if isinstance(argument, (Named, TensorMaps))
+            if isinstance(argument, (ArrayArg, TensorMaps))
             else argument
             for argument in self.arguments
         ]
@@ -285,10 +285,10 @@ class PreparedLaunch:
             raise self.failure(error) from error
         self.node = self._kernel.title, self.grid, self.block, self.shared_bytes
         places = list(enumerate(launch.arguments))
-        self._addresses = [(i, a.name) for i, a in places if isinstance(a, Named) and not a.optional]
-        self._optional = [(i, a.name) for i, a in places if isinstance(a, Named) and a.optional]
-        self._values = [(i, a.name) for i, a in places if isinstance(a, Value) and not a.dtype.fields]
-        self._structs = [(i, a.name) for i, a in places if isinstance(a, Value) and a.dtype.fields]
+        self._addresses = [(i, a.name) for i, a in places if isinstance(a, ArrayArg) and not a.optional]
+        self._optional = [(i, a.name) for i, a in places if isinstance(a, ArrayArg) and a.optional]
+        self._values = [(i, a.name) for i, a in places if isinstance(a, ScalarArg) and not a.dtype.fields]
+        self._structs = [(i, a.name) for i, a in places if isinstance(a, ScalarArg) and a.dtype.fields]
         self._maps = [(i, a) for i, a in places if isinstance(a, TensorMaps)]
         self._tables = {i: device.table(a, a.make) for i, a in places if isinstance(a, Table)}
         self._constants = [self._tables[i].address if i in self._tables else _constant(a) for i, a in places]
@@ -321,7 +321,7 @@ class PreparedLaunch:
 
     def used(self, arrays: Mapping[str, Any]) -> list[Any]:
         """The arrays that the launch reads or writes."""
-        named = [arrays.get(a.name) for a in self._launch.arguments if isinstance(a, (Named, TensorMaps))]
+        named = [arrays.get(a.name) for a in self._launch.arguments if isinstance(a, (ArrayArg, TensorMaps))]
         maps = [self._device.tensor_maps.of(arrays[a.name], a.layout, tuple) for _, a in self._maps]
         return [*named, *maps, *self._tables.values()]
 
@@ -330,18 +330,18 @@ class PreparedLaunch:
         return self._kernel.failure(self._launch.grid, self._launch.block, error)
 
     def _misfit(self, arrays: Mapping[str, Any]) -> str:
-        given = {a.name: arrays.get(a.name) for a in self._launch.arguments if isinstance(a, (Named, Value))}
+        given = {a.name: arrays.get(a.name) for a in self._launch.arguments if isinstance(a, (ArrayArg, ScalarArg))}
         return "its arguments do not fit: " + ", ".join(f"{name}={value!r}" for name, value in given.items())
 
 
 def _kind(place: int, argument: Argument) -> tuple[int, int, str]:
-    if isinstance(argument, (Named, TensorMaps, Table)):
+    if isinstance(argument, (ArrayArg, TensorMaps, Table)):
         return POINTER
-    return kind_of(place, np.zeros((), argument.dtype)[()] if isinstance(argument, Value) else argument)
+    return kind_of(place, np.zeros((), argument.dtype)[()] if isinstance(argument, ScalarArg) else argument)
 
 
 def _constant(argument: Argument) -> Any:
     """An argument as `struct` takes it; zero for one that is filled in at each launch."""
-    if isinstance(argument, (Named, Value, TensorMaps)) or argument is None:
+    if isinstance(argument, (ArrayArg, ScalarArg, TensorMaps)) or argument is None:
         return 0
     return argument.tobytes() if isinstance(argument, np.void) else argument

@@ -14,7 +14,7 @@ import numpy as np
 from alpha.core.primitive import Array, primitive
 from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, DType, as_float32, vector_width
 from alpha.ops.kernel.operands import BOOL, INT64
-from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
+from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan
 from alpha.ops.kernel.rows import RowTile
 from alpha.ops.kernel.sums import (
     FLOAT64,
@@ -84,7 +84,7 @@ def _(X: Array, every: bool) -> Array:
 
 @product_axis1.impl("cuda")
 def _(X: Array) -> Array:
-    return _fold(X, "Product", sum_dtype(X.dtype), 0)[0]
+    return _reduce(X, "Product", sum_dtype(X.dtype), 0)[0]
 
 
 @extreme_axis1.impl("cuda")
@@ -93,28 +93,28 @@ def _(X: Array, largest: bool) -> tuple[Array, Array]:
     if tile is not None:
         made = _plan_extreme_rows(*X.shape[:2], X.dtype, int(largest), tile).launch(X.device, {"X": X})
         return made["Y"], made["at"]
-    return _fold(X, "Extreme", X.dtype, int(largest))
+    return _reduce(X, "Extreme", X.dtype, int(largest))
 
 
 @truth_axis1.impl("cuda")
 def _(X: Array, every: bool) -> Array:
-    return _fold(X, "Truth", BOOL, int(every))[0]
+    return _reduce(X, "Truth", BOOL, int(every))[0]
 
 
-def _fold(X: Array, fold: str, dtype: DType, flag: int) -> tuple[Array, Any]:
+def _reduce(X: Array, reduction: str, dtype: DType, flag: int) -> tuple[Array, Any]:
     A, R, B = X.shape
     if X.size == 0:  # the product of nothing is 1, and all of nothing is true
         Y = X.device.empty((A, B), dtype)
-        X.device.fill(Y, 1 if fold == "Product" else flag)
+        X.device.fill(Y, 1 if reduction == "Product" else flag)
         return Y, X.device.empty((A, B), np.int64)
-    made = _plan(fold, (A, R, B), X.dtype, flag, X.device.properties.num_sms).launch(X.device, {"X": X})
+    made = _plan(reduction, (A, R, B), X.dtype, flag, X.device.properties.num_sms).launch(X.device, {"X": X})
     return made["Y"], made.get("at")
 
 
 @functools.lru_cache(maxsize=4096)
-def _plan(fold: str, shape: tuple[int, int, int], dtype: DType, flag: int, num_sms: int) -> Plan:
+def _plan(reduction: str, shape: tuple[int, int, int], dtype: DType, flag: int, num_sms: int) -> Plan:
     """Many rows are cut into segments, whose results are folded again."""
-    results = {"Product": sum_dtype(dtype), "Extreme": dtype, "Truth": BOOL}[fold]
+    results = {"Product": sum_dtype(dtype), "Extreme": dtype, "Truth": BOOL}[reduction]
     launches: list[KernelLaunch] = []
     workspaces: dict[str, Buffer] = {}
     source, given = "X", None
@@ -125,7 +125,7 @@ def _plan(fold: str, shape: tuple[int, int, int], dtype: DType, flag: int, num_s
         tiles = -(-B // block[0]) * -(-A // block[2])
         splits, rows = column_splits(num_sms, R, block[1], tiles)
         part = "" if splits == 1 else f" in parts, {len(launches)}"
-        arrays = Named(f"Y{part}"), Named(f"at{part}", optional=True), Named(source), given
+        arrays = ArrayArg(f"Y{part}"), ArrayArg(f"at{part}", optional=True), ArrayArg(source), given
         launches.append(
             KernelLaunch(
                 "reduce/fold.cu",
@@ -133,20 +133,20 @@ def _plan(fold: str, shape: tuple[int, int, int], dtype: DType, flag: int, num_s
                 (tiles, splits),
                 block,
                 (*arrays, A, number(R), B, number(rows), flag),
-                {"TYPE": CUDA_TYPES[dtype], "FOLD": fold, "ROW": "int" if number is int else "long long"},
+                {"TYPE": CUDA_TYPES[dtype], "FOLD": reduction, "ROW": "int" if number is int else "long long"},
             )
         )
-        made = {f"Y{part}": results, **({f"at{part}": INT64} if fold == "Extreme" else {})}
+        made = {f"Y{part}": results, **({f"at{part}": INT64} if reduction == "Extreme" else {})}
         if splits == 1:
-            return Plan(fold.lower(), tuple(launches), {n: Buffer((A, B), t) for n, t in made.items()}, workspaces)
+            return Plan(reduction.lower(), tuple(launches), {n: Buffer((A, B), t) for n, t in made.items()}, workspaces)
         workspaces |= {name: Buffer((splits, A, B), kind) for name, kind in made.items()}
-        source, given = f"Y{part}", Named(f"at{part}", optional=True)
+        source, given = f"Y{part}", ArrayArg(f"at{part}", optional=True)
         shape, dtype = (1, splits, A * B), results
 
 
 @functools.lru_cache(maxsize=4096)
 def _plan_extreme_rows(A: int, R: int, dtype: DType, largest: int, tile: RowTile) -> Plan:
-    arguments = Named("Y"), Named("at"), Named("X"), np.int64(A), R, largest
+    arguments = ArrayArg("Y"), ArrayArg("at"), ArrayArg("X"), np.int64(A), R, largest
     macros = {"TYPE": CUDA_TYPES[dtype], **tile.macros}
     launch = KernelLaunch("reduce/rows.cu", "extreme_rows", tile.blocks(A), BLOCK, arguments, macros)
     return Plan("extreme of rows", (launch,), {"Y": Buffer((A, 1), dtype), "at": Buffer((A, 1), INT64)})

@@ -17,7 +17,7 @@ import numpy as np
 from alpha.core.numerics import is_floating
 from alpha.core.primitive import Array, primitive
 from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, DType, as_float32
-from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
+from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan
 from alpha.ops.kernel.views import WORDS
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
@@ -27,7 +27,7 @@ Own = tuple[int, int, int]  # inner, outer, outer_stride: i has the place i % in
 NO_PLACE: Own = (1, 2**62, 0)
 _STEPS = 4  # words per thread of indexing/rows.cu
 LAST, SUM = 0, 1  # what indexing/scatter.cu makes of several elements
-FOLDS = {"prod": 2, "amax": 3, "amin": 4}
+REDUCTIONS = {"prod": 2, "amax": 3, "amin": 4}
 
 
 @primitive
@@ -58,10 +58,11 @@ def add_rows(X: Array, F: Array, Y: Array) -> None:
 
 
 @primitive
-def fold_rows(X: Array, F: Array, Y: Array, fold: str) -> None:
+def reduce_rows(X: Array, F: Array, Y: Array, reduction: str) -> None:
     """X[:, F_i] = X[:, F_i] combined with Y[:, i], in place and in the order of i
 
-    X (A, R, C), F (I,), Y (A, I, C) of one dtype. fold: "prod", "amax" or "amin"; NaN is the largest and the smallest.
+    X (A, R, C), F (I,), Y (A, I, C) of one dtype. reduction: "prod", "amax" or "amin"; NaN is the largest and the
+    smallest number.
     """
 
 
@@ -96,16 +97,16 @@ def _(X: Array, F: Array, Y: Array, distinct: bool) -> None:
 
 @add_rows.impl("cpu")
 def _(X: Array, F: Array, Y: Array) -> None:
-    _fold_cpu(X, F, Y, np.add)
+    _reduce_cpu(X, F, Y, np.add)
 
 
-@fold_rows.impl("cpu")
+@reduce_rows.impl("cpu")
 @np.errstate(all="ignore")
-def _(X: Array, F: Array, Y: Array, fold: str) -> None:
-    _fold_cpu(X, F, Y, {"prod": np.multiply, "amax": np.maximum, "amin": np.minimum}[fold])
+def _(X: Array, F: Array, Y: Array, reduction: str) -> None:
+    _reduce_cpu(X, F, Y, {"prod": np.multiply, "amax": np.maximum, "amin": np.minimum}[reduction])
 
 
-def _fold_cpu(X: Array, F: Array, Y: Array, combine: np.ufunc) -> None:
+def _reduce_cpu(X: Array, F: Array, Y: Array, combine: np.ufunc) -> None:
     order = np.argsort(F, kind="stable")
     order = order[np.searchsorted(F[order], 0) :]
     if order.size == 0 or Y.size == 0:
@@ -169,7 +170,7 @@ def _plan_rows(entry: str, sizes: tuple[int, int, int, int], itemsize: int, alig
         entry,
         -(-words // (BLOCK * _STEPS)),
         BLOCK,
-        (*map(Named, arrays), *map(np.int64, (R, I, width, words)), *(() if ones is None else (ones,))),
+        (*map(ArrayArg, arrays), *map(np.int64, (R, I, width, words)), *(() if ones is None else (ones,))),
         {"WORD": WORDS[word], "STEPS": _STEPS, "INDEX": "unsigned" if words < 2**31 else "unsigned long long"},
     )
     return Plan(entry, (launch,), {})
@@ -181,19 +182,19 @@ def _(X: Array, F: Array, Y: Array) -> None:
         _scatter(X, F, Y, SUM)
 
 
-@fold_rows.impl("cuda")
-def _(X: Array, F: Array, Y: Array, fold: str) -> None:
+@reduce_rows.impl("cuda")
+def _(X: Array, F: Array, Y: Array, reduction: str) -> None:
     if X.size and Y.size:
-        _scatter(X, F, Y, FOLDS[fold])
+        _scatter(X, F, Y, REDUCTIONS[reduction])
 
 
-def _scatter(X: Array, F: Array, Y: Array, fold: int) -> None:
+def _scatter(X: Array, F: Array, Y: Array, reduction: int) -> None:
     order = sort_order(F.reshape(1, F.size), False)
-    _plan_scatter(X.shape, F.size, X.dtype, fold).launch(X.device, {"X": X, "Y": Y, "F": F, "order": order})
+    _plan_scatter(X.shape, F.size, X.dtype, reduction).launch(X.device, {"X": X, "Y": Y, "F": F, "order": order})
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan_scatter(shape: tuple[int, int, int], I: int, dtype: DType, fold: int) -> Plan:
+def _plan_scatter(shape: tuple[int, int, int], I: int, dtype: DType, reduction: int) -> Plan:
     A, R, C = shape
     elements = A * I * C
     launch = KernelLaunch(
@@ -201,7 +202,7 @@ def _plan_scatter(shape: tuple[int, int, int], I: int, dtype: DType, fold: int) 
         "scatter",
         -(-elements // BLOCK),
         BLOCK,
-        (*map(Named, ("X", "Y", "F", "order")), *map(np.int64, (R, I, C, elements)), fold),
+        (*map(ArrayArg, ("X", "Y", "F", "order")), *map(np.int64, (R, I, C, elements)), reduction),
         {"TYPE": CUDA_TYPES[dtype]},
     )
     return Plan("scatter", (launch,), {})
@@ -263,17 +264,17 @@ def _(X: Array, descending: bool) -> Array:
 def _plan(A: int, R: int, dtype: DType, descending: bool) -> Plan:
     P = 1 << (R - 1).bit_length()
     total = A * P
-    words, order = Named("words"), Named("order")
+    words, order = ArrayArg("words"), ArrayArg("order")
     launches: list[KernelLaunch] = []
 
     def add(entry: str, count: int, *arguments: Any) -> None:
         macros = {"TYPE": CUDA_TYPES[dtype]}
         launches.append(KernelLaunch("sort/pack.cu", entry, -(-count // BLOCK), BLOCK, arguments, macros))
 
-    low = Named("by low bits")
+    low = ArrayArg("by low bits")
     passes = [(0, None, low), (32, low, order)] if dtype.itemsize == 8 else [(0, None, order)]
     for shift, before, after in passes:
-        add("pack", total, words, Named("X"), before, *map(np.int64, (R, P, total)), shift, int(descending))
+        add("pack", total, words, ArrayArg("X"), before, *map(np.int64, (R, P, total)), shift, int(descending))
         launches += _sort_launches(total, P)
         add("unpack", A * R, after, words, before, *map(np.int64, (R, P, A * R)))
     workspaces = {"words": Buffer((A, P), WORD)}
@@ -288,12 +289,14 @@ def _sort_launches(total: int, P: int) -> list[KernelLaunch]:
     def chunks(first: int, last: int) -> KernelLaunch:
         sizes = map(np.int64, (total, P, first, last))
         return KernelLaunch(
-            "sort/bitonic.cu", "sort_chunks", -(-total // CHUNK), CHUNK_THREADS, (Named("words"), *sizes)
+            "sort/bitonic.cu", "sort_chunks", -(-total // CHUNK), CHUNK_THREADS, (ArrayArg("words"), *sizes)
         )
 
     def exchange(length: int, distance: int) -> KernelLaunch:
         sizes = map(np.int64, (total // 2, P, length, distance))
-        return KernelLaunch("sort/bitonic.cu", "exchange", -(-(total // 2) // BLOCK), BLOCK, (Named("words"), *sizes))
+        return KernelLaunch(
+            "sort/bitonic.cu", "exchange", -(-(total // 2) // BLOCK), BLOCK, (ArrayArg("words"), *sizes)
+        )
 
     launches = [chunks(2, min(P, CHUNK))] if P > 1 else []
     length = 2 * CHUNK

@@ -27,7 +27,7 @@ from alpha.ops.kernel.casts import (
     widest_vector,
 )
 from alpha.ops.kernel.elementwise import divide_by_number
-from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Table
+from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, Table
 from alpha.ops.kernel.rows import RowTile, row_tile
 from alpha.ops.kernel.views import broadcast_to
 from alpha.runtime import workers
@@ -134,7 +134,7 @@ def held_elements(dtype: np.dtype[Any]) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def _plan_sum_rows(A: int, R: int, dtype: np.dtype[Any], tile: RowTile) -> Plan:
-    arguments = Named("Y"), Named("X"), np.int64(A), R
+    arguments = ArrayArg("Y"), ArrayArg("X"), np.int64(A), R
     macros = {"TYPE": CUDA_TYPES[dtype], **tile.macros}
     launch = KernelLaunch("reduce/rows.cu", "sum_rows", tile.blocks(A), BLOCK, arguments, macros)
     return Plan("sum of rows", (launch,), {"Y": Buffer((A, 1), sum_dtype(dtype))})
@@ -188,7 +188,12 @@ def sum_launches(
     splits, rows = column_splits(num_sms, R, lanes, tiles)
     parts = f"{result} in parts"
     several = splits > 1  # then there are fewer tiles than SMs
-    arrays = Named(result), Named(parts) if several else None, MEETING_STATE if several else None, Named(source)
+    arrays = (
+        ArrayArg(result),
+        ArrayArg(parts) if several else None,
+        MEETING_STATE if several else None,
+        ArrayArg(source),
+    )
     numbers = A, R, tail if B == 1 else B, rows
     macros = {
         "TYPE": CUDA_TYPES[dtype],
@@ -292,7 +297,7 @@ def sum(x: AnyTensor, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLi
 
 
 @check_arguments
-def mean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Tensor:
+def mean(x: AnyTensor, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Tensor:
     """Mean over axes (all by default)   x (...) -> the other axes, or 1 in place of each with keepdim.
 
     Args:

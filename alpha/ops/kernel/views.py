@@ -19,7 +19,7 @@ import numpy as np
 from alpha.core.primitive import Array, primitive
 from alpha.errors import ShapeError
 from alpha.ops.kernel.casts import BLOCK, DType, storage_type, stream_grid, vector_width, widest_vector
-from alpha.ops.kernel.plan import KernelLaunch, Named, Plan
+from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 
@@ -206,7 +206,7 @@ def _launch_copy(axes: list[Axis], bases: tuple[int, int], itemsize: int, aligne
         axes = [(n, x // pack, y // pack) for n, x, y in axes[:-1]] + [(axes[-1][0] // pack, 1, 1)]
         bases = bases[0] // pack, bases[1] // pack
     words, steps = math.prod(n for n, _, _ in axes), STEPS[word]
-    arguments = Named("Y"), Named("X"), np.int64(words), _table(axes, bases)
+    arguments = ArrayArg("Y"), ArrayArg("X"), np.int64(words), _table(axes, bases)
     macros: dict[str, int | str] = {"WORD": WORDS[word], "STEPS": steps, "INDEX": _index_type(axes, bases)}
     blocks = -(-words // (BLOCK * steps))
     return KernelLaunch("layout/copy_view.cu", "copy_view", blocks, BLOCK, arguments, macros)
@@ -222,7 +222,7 @@ def _launch_permute(axes: list[Axis], tiled: int, bases: tuple[int, int], itemsi
     tiles = tiles_m * tiles_n * math.prod(n for n, _, _ in others)
     table = _table([*others, (tiles_n, 0, 0), (tiles_m, 0, 0)], bases)
     covered = [*others, (tiles_m * tile_m, 1, y_step), (tiles_n * tile_n, x_step, 1)]
-    arrays, sizes = (Named("Y"), Named("X")), (*map(np.int64, (M, N, x_step, y_step)), table)
+    arrays, sizes = (ArrayArg("Y"), ArrayArg("X")), (*map(np.int64, (M, N, x_step, y_step)), table)
     macros: dict[str, int | str] = {"WORD": WORDS[itemsize], "INDEX": _index_type(covered, bases)}
     if pack == 1:
         return KernelLaunch("layout/permute.cu", "permute", tiles, (32, 8), (*arrays, *sizes), macros)
@@ -350,7 +350,7 @@ def _plan_broadcast(source: tuple[int, ...], target: tuple[int, ...], dtype: DTy
         "broadcast",
         -(-size // (BLOCK * vector)),
         BLOCK,
-        (Named("Y"), Named("X"), np.int64(size), table[()]),
+        (ArrayArg("Y"), ArrayArg("X"), np.int64(size), table[()]),
         {"TYPE": storage_type(dtype), "AXES": len(axes), "VECTOR": vector, "INDEX": macros["INDEX"]},
     )
     return Plan("broadcast_to", (launch,), {})

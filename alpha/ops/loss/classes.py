@@ -20,7 +20,7 @@ from alpha.ops.kernel.casts import CUDA_TYPES, as_dtype, as_float32, require_sam
 from alpha.ops.kernel.elementwise import divide, elementwise
 from alpha.ops.kernel.function_layer import function_layer
 from alpha.ops.kernel.options import integer, real
-from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Value
+from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, ScalarArg
 from alpha.ops.kernel.sums import sum_axis1
 from alpha.ops.kernel.views import broadcast_to
 from alpha.ops.loss.pointwise import LossLayer, check_reduction, reduced, widened
@@ -116,9 +116,9 @@ def _plan(N: int, C: int, dtype: np.dtype[Any], of_target: np.dtype[Any], probab
         -(-N // rows),
         (lanes, rows),
         (
-            *map(Named, ("P", "dX", "X", "target")),
-            Named("weight", optional=True),
-            *(N, C, Value("smoothing"), Value("ignore", INT64), Value("normalize", INT32)),
+            *map(ArrayArg, ("P", "dX", "X", "target")),
+            ArrayArg("weight", optional=True),
+            *(N, C, ScalarArg("smoothing"), ScalarArg("ignore", INT64), ScalarArg("normalize", INT32)),
         ),
         {
             **{"LANES": lanes, "ROWS": rows, "TYPE": CUDA_TYPES[dtype], "TARGET": CUDA_TYPES[of_target]},

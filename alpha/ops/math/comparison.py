@@ -19,7 +19,7 @@ from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, DType, as_dtype
 from alpha.ops.kernel.elementwise import elementwise
 from alpha.ops.kernel.operands import NUMBERS
 from alpha.ops.kernel.options import real
-from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
+from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan
 from alpha.ops.kernel.views import broadcast_operands
 from alpha.ops.math.unary import abs
 from alpha.runtime.cpu import empty as cpu_empty
@@ -66,7 +66,7 @@ def _plan(shape: tuple[int, ...], period: int, dtype: np.dtype[Any], relation: s
         "compare",
         -(-result.size // BLOCK),
         BLOCK,
-        (*map(Named, "YAB"), list(RELATIONS).index(relation), np.int64(period), np.int64(result.size)),
+        (*map(ArrayArg, "YAB"), list(RELATIONS).index(relation), np.int64(period), np.int64(result.size)),
         {"TYPE": CUDA_TYPES[dtype]},
     )
     return Plan("compare", (launch,), {"Y": result})

@@ -36,7 +36,7 @@ from alpha.ops.kernel.operands import (
     sum_to,
     without_axes,
 )
-from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
+from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan
 from alpha.ops.kernel.views import broadcast_operands
 from alpha.ops.math.unary import abs
 from alpha.runtime.cpu import empty as cpu_empty
@@ -116,7 +116,7 @@ def _plan(shape: tuple[int, ...], period: int, dtype: DType, sign: str) -> Plan:
         "combine",
         -(-result.size // BLOCK),
         BLOCK,
-        (*map(Named, "YAB"), list(SIGNS).index(sign), np.int64(period), np.int64(result.size)),
+        (*map(ArrayArg, "YAB"), list(SIGNS).index(sign), np.int64(period), np.int64(result.size)),
         {"TYPE": CUDA_TYPES[dtype]},
     )
     return Plan("combine", (launch,), {"Y": result})

@@ -406,7 +406,7 @@ def positive(x: AnyTensor) -> Tensor:
 
 
 @check_arguments
-def square(x: Tensor) -> Tensor:
+def square(x: AnyTensor) -> Tensor:
     """x x, elementwise   x (...) -> (...)"""
     return x**2
 

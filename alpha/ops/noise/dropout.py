@@ -33,7 +33,7 @@ from alpha.ops.kernel.casts import (
 from alpha.ops.kernel.elementwise import in_place, overwrite
 from alpha.ops.kernel.function_layer import FunctionLayer, function_layer
 from alpha.ops.kernel.options import FORMS, real
-from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Value
+from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, ScalarArg
 from alpha.ops.kernel.rectifier import IDENTITY, Rectifier, rectifier_of
 from alpha.runtime.recording import StepValue, callers
 
@@ -105,8 +105,8 @@ def _(
 @functools.lru_cache(maxsize=1024)
 def _plan(size: int, dtype: np.dtype[Any], vector: int, rectifier: Rectifier | None, gradient: bool) -> Plan:
     numbers = (
-        *(Value("stream", STREAM), Named("address", optional=True)),
-        *(Value("threshold", np.dtype(np.uint32)), Value("scale", np.dtype(NUMBER_TYPES[dtype]))),
+        *(ScalarArg("stream", STREAM), ArrayArg("address", optional=True)),
+        *(ScalarArg("threshold", np.dtype(np.uint32)), ScalarArg("scale", np.dtype(NUMBER_TYPES[dtype]))),
     )
     constants = map(NUMBER_TYPES[dtype], rectifier or IDENTITY)
     launch = KernelLaunch(
@@ -114,7 +114,7 @@ def _plan(size: int, dtype: np.dtype[Any], vector: int, rectifier: Rectifier | N
         "dropout",
         -(-size // (4 * BLOCK)),
         BLOCK,
-        (Named("Y"), Named("X"), np.int64(size), *numbers, Named("Z") if gradient else None, *constants),
+        (ArrayArg("Y"), ArrayArg("X"), np.int64(size), *numbers, ArrayArg("Z") if gradient else None, *constants),
         {"TYPE": CUDA_TYPES[dtype], "VECTOR": vector, "RECTIFIED": 0 if rectifier is None else 2 if gradient else 1},
     )
     return Plan("dropout", (launch,), {})
@@ -230,15 +230,15 @@ def _plan_groups(shape: tuple[int, int, int], dtype: DType, vector: int) -> Plan
     Y, number = Buffer(shape, dtype), np.dtype(NUMBER_TYPES[dtype])
     sizes = np.int64(Y.size), np.int64(shape[1] * shape[2]), np.int64(shape[2])
     numbers = (
-        *(Value("stream", STREAM), Named("address", optional=True), Value("threshold", np.dtype(np.uint32))),
-        *(Value(name, number) for name in Outcome._fields),
+        *(ScalarArg("stream", STREAM), ArrayArg("address", optional=True), ScalarArg("threshold", np.dtype(np.uint32))),
+        *(ScalarArg(name, number) for name in Outcome._fields),
     )
     launch = KernelLaunch(
         "dropout/groups.cu",
         "drop_groups",
         -(-Y.size // (BLOCK * vector)),
         BLOCK,
-        (Named("Y"), Named("X"), *sizes, *numbers),
+        (ArrayArg("Y"), ArrayArg("X"), *sizes, *numbers),
         {"TYPE": CUDA_TYPES[dtype], "VECTOR": vector, "INDEX": stream_grid(Y.size, vector)[1]["INDEX"]},
     )
     return Plan("drop_groups", (launch,), {"Y": Y})

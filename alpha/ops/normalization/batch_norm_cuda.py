@@ -13,13 +13,13 @@ from alpha.core.primitive import Array
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArguments
 from alpha.ops.conv2d.magnitudes import needs_magnitude
 from alpha.ops.kernel.casts import CUDA_TYPES, require_float32, require_same_float, vector_width
-from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Table, Value
+from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, ScalarArg, Table
 from alpha.ops.kernel.rectifier import IDENTITY, Rectified, Rectifier
 from alpha.ops.kernel.sums import MEETING_STATE, column_block, column_splits
 
 MERGE, MERGE_MANY = (32, 16), (2, 256)  # blocks that join segments, or thousands: channels, lanes
 NOT_RECTIFIED, FROM_X, FROM_Y = range(3)  # of batchnorm/gradient_rows.cuh: where the sign for a rectifier is from
-RUNNING = Named("running_mean", optional=True), Named("running_var", optional=True), Value("momentum")
+RUNNING = ArrayArg("running_mean", optional=True), ArrayArg("running_var", optional=True), ScalarArg("momentum")
 
 
 def _sizes(X: Array, *others: Array) -> tuple[int, int, np.dtype[Any], int, int]:
@@ -159,10 +159,10 @@ def _macros(dtype: np.dtype[Any], vector: int) -> dict[str, int | str]:
 
 def _magnitude(
     found: bool, beside: str = ""
-) -> tuple[tuple[Named | None, Table | None], dict[str, int], dict[str, Buffer]]:
+) -> tuple[tuple[ArrayArg | None, Table | None], dict[str, int], dict[str, Buffer]]:
     """Additions to a kernel that may find the magnitude of its result: arguments, macros, outputs of its plan."""
     outputs = {"magnitude": Buffer((1,), np.dtype(np.uint32), beside)} if found else {}
-    return (Named("magnitude"), MEETING_STATE) if found else (None, None), {"MAGNITUDE": int(found)}, outputs
+    return (ArrayArg("magnitude"), MEETING_STATE) if found else (None, None), {"MAGNITUDE": int(found)}, outputs
 
 
 def _numbers(C: int, first: str, second: str) -> dict[str, Buffer]:
@@ -182,7 +182,7 @@ def plan_statistics(R: int, C: int, dtype: np.dtype[Any], vector: int, num_sms: 
             "statistics",
             (tiles, splits),
             block,
-            (Named("part"), Named("X"), R, C, rows),
+            (ArrayArg("part"), ArrayArg("X"), R, C, rows),
             macros,
         ),
         KernelLaunch(
@@ -190,7 +190,7 @@ def plan_statistics(R: int, C: int, dtype: np.dtype[Any], vector: int, num_sms: 
             "merge_statistics",
             -(-C // MERGE[0]),
             MERGE,
-            (*map(Named, ("mean", "var", "part", "X")), *RUNNING, R, C, rows, splits),
+            (*map(ArrayArg, ("mean", "var", "part", "X")), *RUNNING, R, C, rows, splits),
             macros,
         ),
     )
@@ -206,7 +206,7 @@ def plan_merge(R: int, C: int, dtype: np.dtype[Any], vector: int, parts: int) ->
         "merge_counted_statistics",
         -(-C // MERGE_MANY[0]),
         MERGE_MANY,
-        (*map(Named, ("mean", "var", "part", "counts", "X")), *RUNNING, R, C, parts),
+        (*map(ArrayArg, ("mean", "var", "part", "counts", "X")), *RUNNING, R, C, parts),
         _macros(dtype, vector),
     )
     return Plan("merge_counted_statistics", (launch,), _numbers(C, "mean", "var"))
@@ -231,8 +231,12 @@ def plan_apply(
     block, tiles, lanes = _columns(R, C, vector)
     rows = 8 * lanes
     meeting, found, outputs = _magnitude(magnitude)
-    operands = Named("Y"), *meeting, Named("X"), Named("residual") if residual else None
-    numbers = (*map(Named, ("mean", "var", "weight", "bias")), Value("eps"), *map(np.float32, rectifier or IDENTITY))
+    operands = ArrayArg("Y"), *meeting, ArrayArg("X"), ArrayArg("residual") if residual else None
+    numbers = (
+        *map(ArrayArg, ("mean", "var", "weight", "bias")),
+        ScalarArg("eps"),
+        *map(np.float32, rectifier or IDENTITY),
+    )
     launch = KernelLaunch(
         "batchnorm/apply.cu",
         "apply",
@@ -266,30 +270,30 @@ def plan_gradients(
     block, tiles, lanes = _columns(R, C, vector)
     splits, segment = column_splits(num_sms, R, lanes, tiles)
     several, has_dZ = splits > 1, sign == FROM_Y
-    dZ = Named("dZ") if has_dZ else None
-    part = (Named("part"), MEETING_STATE) if several else (None, None)
-    numbers = *map(Named, ("mean", "var", "weight")), Named("bias") if sign == FROM_X else None
-    constants = Value("eps"), *map(np.float32, rectifier)
-    rows_read = Named("dY"), Named("X"), Named("Y") if has_dZ else None
+    dZ = ArrayArg("dZ") if has_dZ else None
+    part = (ArrayArg("part"), MEETING_STATE) if several else (None, None)
+    numbers = *map(ArrayArg, ("mean", "var", "weight")), ArrayArg("bias") if sign == FROM_X else None
+    constants = ScalarArg("eps"), *map(np.float32, rectifier)
+    rows_read = ArrayArg("dY"), ArrayArg("X"), ArrayArg("Y") if has_dZ else None
     sums = KernelLaunch(
         "batchnorm/gradient_sums.cu",
         "gradient_sums",
         (tiles, splits),
         block,
-        (Named("dw"), Named("db"), dZ, *part, *rows_read, *numbers, *constants, R, C, segment),
+        (ArrayArg("dw"), ArrayArg("db"), dZ, *part, *rows_read, *numbers, *constants, R, C, segment),
         {**_macros(dtype, vector), "RECTIFIED": sign},
     )
     vector = min(vector, 4)
     block, tiles, lanes = _columns(R, C, vector)
     rows = 8 * lanes
     meeting, found, outputs = _magnitude(magnitude, beside="dw")
-    operands = Named("dX"), *meeting, dZ or Named("dY"), Named("X")
+    operands = ArrayArg("dX"), *meeting, dZ or ArrayArg("dY"), ArrayArg("X")
     gradient = KernelLaunch(
         "batchnorm/input_gradient.cu",
         "input_gradient",
         (-(-R // rows), tiles),
         block,
-        (*operands, *numbers, Named("dw"), Named("db"), *constants, R, C, rows, int(batch)),
+        (*operands, *numbers, ArrayArg("dw"), ArrayArg("db"), *constants, R, C, rows, int(batch)),
         {**_macros(dtype, vector), "RECTIFIED": FROM_X if sign == FROM_X else NOT_RECTIFIED, **found},
     )
     outputs |= {**_numbers(C, "dw", "db"), "dX": Buffer(shape, dtype)}

@@ -36,7 +36,7 @@ from alpha.ops.kernel.casts import (
 from alpha.ops.kernel.function_layer import FunctionLayer, function_layer
 from alpha.ops.kernel.operands import operand_of
 from alpha.ops.kernel.options import integer, positive_integer, real
-from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Value
+from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, ScalarArg
 from alpha.ops.kernel.rows import WARP, RowTile, row_tile
 from alpha.ops.kernel.sums import column_block, column_splits, sum_launches
 from alpha.ops.normalization.batch_norm import batch_norm, check_eps
@@ -188,8 +188,8 @@ def _plan_forward(sizes: Sizes, dtype: DType, vector: int, centered: bool) -> Pl
     A, R, G, K = sizes
     number = NUMBER_TYPES[dtype]
     arguments = (
-        *map(Named, ("Y", "mean", "rstd", "X")),
-        *(Named("weight", optional=True), Named("bias", optional=True), Value("eps", np.dtype(number))),
+        *map(ArrayArg, ("Y", "mean", "rstd", "X")),
+        *(ArrayArg("weight", optional=True), ArrayArg("bias", optional=True), ScalarArg("eps", np.dtype(number))),
         number(2.0 ** -((max(R * K, 1) - 1).bit_length() + 1 >> 1)),  # unit
         np.int64(A),
     )
@@ -254,10 +254,10 @@ def _launch_row_gradient(
     """dX of rows; with a number of `splits` also the sums of the parameters' gradients over each of so many blocks."""
     A, _, G, K = sizes
     arguments = (
-        Named("dX"),
-        Named("parts") if splits else None,
-        *map(Named, ("dY", "X", "mean", "rstd")),
-        *(Named("weight", optional=True), np.int64(A), G, K, int(centered)),
+        ArrayArg("dX"),
+        ArrayArg("parts") if splits else None,
+        *map(ArrayArg, ("dY", "X", "mean", "rstd")),
+        *(ArrayArg("weight", optional=True), np.int64(A), G, K, int(centered)),
     )
     blocks, macros = splits or tile.blocks(A * G), _row_macros(dtype, tile, G, splits is not None)
     return KernelLaunch("norm/rows.cu", "normalize_rows_gradient", blocks, BLOCK, arguments, macros)
@@ -271,8 +271,8 @@ def _launch_gradient(sizes: Sizes, dtype: DType, vector: int, centered: bool) ->
         return _launch_row_gradient(sizes, dtype, tile, centered)
     blocks, lanes = _grid(sizes)
     arguments = (
-        *map(Named, ("dX", "dY", "X", "mean", "rstd")),
-        *(Named("weight", optional=True), np.int64(A), R, G, K, *lanes, int(centered)),
+        *map(ArrayArg, ("dX", "dY", "X", "mean", "rstd")),
+        *(ArrayArg("weight", optional=True), np.int64(A), R, G, K, *lanes, int(centered)),
     )
     return KernelLaunch("norm/norm.cu", "normalize_gradient", blocks, BLOCK, arguments, {"TYPE": CUDA_TYPES[dtype]})
 
@@ -283,7 +283,7 @@ def _launch_parameter_sums(sizes: Sizes, dtype: DType, num_sms: int) -> tuple[Ke
     across, height, _ = column_block(1, A * R, G * K)
     tiles = -(-(G * K) // across)
     splits, rows = column_splits(num_sms, A * R, height, tiles)
-    arguments = (*map(Named, ("parts", "dY", "X", "mean", "rstd")), A * R, R, G, K, rows)
+    arguments = (*map(ArrayArg, ("parts", "dY", "X", "mean", "rstd")), A * R, R, G, K, rows)
     macros = {"TYPE": CUDA_TYPES[dtype]}
     launch = KernelLaunch("norm/norm.cu", "parameter_sums", (tiles, splits), (across, height), arguments, macros)
     return launch, splits

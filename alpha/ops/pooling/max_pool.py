@@ -22,7 +22,7 @@ from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import BLOCK, as_dtype, as_float32, vector_width
 from alpha.ops.kernel.operands import INT64
 from alpha.ops.kernel.options import FORMS, Lengths, lengths
-from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
+from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan
 from alpha.ops.kernel.row_indices import NO_PLACE, places, put_rows, take_rows
 from alpha.ops.pooling.pool_shape import (
     CUDA_TAPS,
@@ -194,7 +194,7 @@ def _plan_indices(s: PoolShape) -> Plan:
         "max_pool2d_indices",
         -(-J.size // BLOCK),
         BLOCK,
-        (Named("J"), Named("I"), np.int64(J.size), *numbers, int(s.adaptive)),
+        (ArrayArg("J"), ArrayArg("I"), np.int64(J.size), *numbers, int(s.adaptive)),
         {"TAP": CUDA_TAPS[s.tap_dtype]},
     )
     return Plan("max_pool2d_indices", (launch,), {"J": J})

@@ -20,7 +20,7 @@ from alpha.errors import ShapeError
 from alpha.ops.kernel.arguments import NoImages
 from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, stream_grid
 from alpha.ops.kernel.options import FORMS, Lengths, lengths
-from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
+from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan
 from alpha.runtime import workers
 
 PARTS = 4  # of the images, for each worker of the cpu
@@ -239,7 +239,7 @@ def pool_plan(kind: str, way: str, s: PoolShape, dtype: np.dtype[Any], vector: i
         f"{kind}_{way}",
         -(-result.size // (BLOCK * vector)),
         BLOCK,
-        (*map(Named, names), s.N, s.IH, s.IW, s.C, s.OH, s.OW),
+        (*map(ArrayArg, names), s.N, s.IH, s.IW, s.C, s.OH, s.OW),
         {
             "TYPE": CUDA_TYPES[dtype],
             "VECTOR": vector,

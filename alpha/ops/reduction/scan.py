@@ -29,7 +29,7 @@ from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, DType, as_dtype, as_float32, vector_width, widest_vector
 from alpha.ops.kernel.operands import BOOL, INT64
 from alpha.ops.kernel.options import integer, real
-from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan
+from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan
 from alpha.ops.kernel.reductions import around
 from alpha.ops.kernel.rows import RowTile, row_tile
 from alpha.ops.kernel.sums import LEAST_ROW_BYTES, WARP, held_elements, sum_dtype
@@ -143,7 +143,7 @@ def _scan_launches(
     Few long rows are cut into segments, each of which needs the sum of all before it: a scan of their sums.
     """
     A, R, B = sizes
-    arrays = Named(result), Named(source)
+    arrays = ArrayArg(result), ArrayArg(source)
     macros: dict[str, int | str] = {"TYPE": CUDA_TYPES[dtype]}
     if B == 1:
         tile = tile_of_scan(A, R, dtype, vector)
@@ -168,7 +168,7 @@ def _scan_launches(
     width = widest_vector(wide, segments) if B == 1 else 1
     middle, workspaces = _scan_launches(sums, before, parts, wide, way._replace(reverse=False), width, num_sms)
     workspaces |= {sums: Buffer(parts, wide), before: Buffer(parts, wide)}
-    first, last = launch("segment", (Named(sums), arrays[1])), launch("scan", (*arrays, Named(before)))
+    first, last = launch("segment", (ArrayArg(sums), arrays[1])), launch("scan", (*arrays, ArrayArg(before)))
     return [first, *middle, last], workspaces
 
 

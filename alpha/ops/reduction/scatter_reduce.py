@@ -16,7 +16,7 @@ from alpha.ops.indexing.getitem_setitem import Places
 from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.casts import DType, as_dtype
-from alpha.ops.kernel.row_indices import add_rows, fold_rows, put_rows, take_rows
+from alpha.ops.kernel.row_indices import add_rows, put_rows, reduce_rows, take_rows
 from alpha.ops.kernel.views import View, broadcast_operands, read_view, write_view
 from alpha.ops.math.comparison import compare
 from alpha.ops.math.division import floor_divide
@@ -27,15 +27,15 @@ __all__ = ["scatter_reduce"]
 REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 
 
-def _neutral(fold: str, dtype: DType) -> Any:
+def _neutral(reduction: str, dtype: DType) -> Any:
     """The number that changes nothing in a product, or as one of several numbers of which an extreme is taken."""
-    if fold == "prod":
+    if reduction == "prod":
         return 1
     if is_floating(dtype):
-        return -np.inf if fold == "amax" else np.inf
+        return -np.inf if reduction == "amax" else np.inf
     if dtype == np.bool_:
-        return fold == "amin"
-    return np.iinfo(dtype).min if fold == "amax" else np.iinfo(dtype).max
+        return reduction == "amin"
+    return np.iinfo(dtype).min if reduction == "amax" else np.iinfo(dtype).max
 
 
 class ScatterFold(Function):
@@ -44,16 +44,16 @@ class ScatterFold(Function):
     The gradient of an extreme is shared by all elements that are equal to it.
     """
 
-    def forward(self, X: Array, V: Array, *, at: Places, fold: str, include_self: bool) -> Array:
-        self.at, self.fold, self.include_self = at, fold, include_self
+    def forward(self, X: Array, V: Array, *, at: Places, reduction: str, include_self: bool) -> Array:
+        self.at, self.reduction, self.include_self = at, reduction, include_self
         Y = self._written(X, V)
         self.save(X, V, Y)
         return Y
 
     def _written(self, X: Array, V: Array) -> Array:
         """A copy of X combined with V."""
-        Y = X if self.include_self else self._filled(X, _neutral(self.fold, X.dtype))
-        return self._changed(Y, lambda rows: fold_rows(rows, self.at.F, self._rows(V), self.fold))
+        Y = X if self.include_self else self._filled(X, _neutral(self.reduction, X.dtype))
+        return self._changed(Y, lambda rows: reduce_rows(rows, self.at.F, self._rows(V), self.reduction))
 
     def _filled(self, X: Array, number: Any) -> Array:
         """A copy of X with a number where the index says."""
@@ -89,7 +89,7 @@ class ScatterFold(Function):
 
     def backward(self, dY: Array) -> Any:
         X, V, Y = self.saved
-        dX, dV = self._of_product(dY, X, V) if self.fold == "prod" else self._of_extreme(dY, X, V, Y)
+        dX, dV = self._of_product(dY, X, V) if self.reduction == "prod" else self._of_extreme(dY, X, V, Y)
         return dX if self.include_self else self._filled(dX, 0), dV
 
     def _of_product(self, dY: Array, X: Array, V: Array) -> tuple[Array, Array]:
@@ -127,7 +127,7 @@ def scatter_reduce(
     if reduce not in REDUCTIONS:
         raise ValueError(f"scatter_reduce: reduce={reduce!r} is not one of {', '.join(REDUCTIONS)}")
     if reduce not in ("sum", "mean"):
-        options = {"fold": reduce, "include_self": bool(include_self)}
+        options = {"reduction": reduce, "include_self": bool(include_self)}
         return scattered("scatter_reduce", ScatterFold, x, dim, index, src, **options)
     base = x if include_self else unchecked(scatter)(x, dim, index, 0)
     total = scattered("scatter_reduce", ScatterAdd, base, dim, index, src)

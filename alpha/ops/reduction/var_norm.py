@@ -199,7 +199,7 @@ def _variance(operator: str, x: Tensor, dim: Dims, correction: float, keepdim: b
 
 @check_arguments
 def norm(
-    x: Tensor, p: float | str | None = "fro", dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike = None
+    x: AnyTensor, p: float | str | None = "fro", dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike = None
 ) -> Tensor:
     """(sum of |x|^p)^(1/p) over axes (all by default)   x (...) -> the other axes, or 1 in place of each with keepdim
 
@@ -237,7 +237,7 @@ def nansum(x: AnyTensor, dim: Dims = None, keepdim: bool = False, *, dtype: DTyp
 
 
 @check_arguments
-def nanmean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Tensor:
+def nanmean(x: AnyTensor, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Tensor:
     """Mean over axes (all by default) of what is not NaN; NaN where all is
 
     x (...) -> the other axes, or 1 in place of each with keepdim
@@ -246,6 +246,7 @@ def nanmean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeL
         dtype: cast x to it first.
     """
     x = x if dtype is None else x.astype(dtype)
+    require_floating("nanmean", x.dtype)
     wide = x.astype(FLOAT32) if x.dtype == BFLOAT16 else x  # a count has more digits than bfloat16
     count = sum(logical_not(isnan(x)), dim, keepdim)
     return (nansum(wide, dim, keepdim) / count.astype(wide.dtype)).astype(x.dtype)

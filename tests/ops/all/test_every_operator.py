@@ -136,6 +136,25 @@ def test_an_argument_of_another_dtype_is_refused_or_right(device: str, name: str
                     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-12)
 
 
+CASTING = sorted(  # softmin refuses them: it would negate them before the cast, as PyTorch does
+    name for name in F.__all__ if "dtype" in inspect.signature(getattr(F, name)).parameters and name != "softmin"
+)
+
+
+@pytest.mark.parametrize("name", CASTING)
+def test_integers_are_taken_where_dtype_casts_them(name: str) -> None:
+    function, x = getattr(F, name), alpha.tensor([[3, 1, 2], [4, 6, 5]])
+    dim = inspect.signature(function).parameters["dim"]
+    options = {"dim": 1} if dim.default in (inspect.Parameter.empty, None) else {}
+    wanted = function(x.astype("float64"), **options)
+    for result in (
+        function(x, dtype="float64", **options),
+        *(getattr(x, name)(dtype="float64", **options) for _ in range(hasattr(Tensor, name))),
+    ):
+        assert result.dtype == alpha.float64
+        np.testing.assert_array_equal(result.numpy(), wanted.numpy())
+
+
 def test_layers_name_their_argument(device: str) -> None:
     model = alpha.nn.Sequential(alpha.nn.Conv2d(2, 2, 3), alpha.nn.ReLU()).to(device)
     with pytest.raises(TypeError, match="conv2d: x is a ndarray, a Tensor is needed"):

@@ -13,7 +13,7 @@ from trials import trials
 import alpha
 import alpha.nn.functional as F
 from alpha.errors import AlphaError
-from alpha.ops.kernel import reductions as fold
+from alpha.ops.kernel import reductions
 
 LONG = 2**31 + 8
 REDUCTIONS = (
@@ -76,15 +76,15 @@ def test_row_numbers_of_64_bits(shape: tuple[int, int, int], monkeypatch: pytest
     X = device.upload(x)
 
     def found() -> list[np.ndarray]:
-        fold._plan.cache_clear()
-        results = [*fold._fold(X, "Extreme", X.dtype, 1), *fold._fold(X, "Extreme", X.dtype, 0)]
-        results += [fold.truth_axis1(X, True), fold.truth_axis1(X, False), fold.product_axis1(X)]
+        reductions._plan.cache_clear()
+        results = [*reductions._reduce(X, "Extreme", X.dtype, 1), *reductions._reduce(X, "Extreme", X.dtype, 0)]
+        results += [reductions.truth_axis1(X, True), reductions.truth_axis1(X, False), reductions.product_axis1(X)]
         return [device.download(result) for result in results]
 
     usual = found()
-    monkeypatch.setattr(fold, "LONG_ROWS", 1)
+    monkeypatch.setattr(reductions, "LONG_ROWS", 1)
     for mine, other in zip(found(), usual, strict=True):
         np.testing.assert_array_equal(mine, other)
     np.testing.assert_array_equal(usual[0], x.max(1))
     np.testing.assert_array_equal(usual[1], x.argmax(1))
-    fold._plan.cache_clear()
+    reductions._plan.cache_clear()

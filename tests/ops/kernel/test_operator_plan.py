@@ -18,7 +18,7 @@ from alpha.ops.conv2d.launch import plan
 from alpha.ops.conv2d.plan import compute, cuda_target, plan_configuration
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, ConvProblem, Epilogue
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
-from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Table
+from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, Table
 from alpha.runtime.cuda.cuda_device import CudaDevice
 
 LAYER = make(64, (8, 8), (64, 64), (3, 3), p=(1, 1))
@@ -88,7 +88,7 @@ def test_tables_are_made_once() -> None:
         "absmax",
         1,
         256,
-        (Named("largest"), Table(table), np.int64(4), None, None, np.int64(0), Named("state"), 1),
+        (ArrayArg("largest"), Table(table), np.int64(4), None, None, np.int64(0), ArrayArg("state"), 1),
     )
     operands = {"state": device.zeros((3,), np.uint32)}
     subject = Plan("largest", (launch,), {"largest": Buffer((1,), np.dtype(np.uint32))})
@@ -101,7 +101,9 @@ def test_tables_are_made_once() -> None:
     with pytest.raises(
         DeviceError, match=r"reduce/absmax.cu:absmax needs 'nothing', the plan was launched with largest"
     ):
-        replace(subject, launches=(replace(launch, arguments=(Named("largest"), Named("nothing"))),)).launch(device, {})
+        replace(subject, launches=(replace(launch, arguments=(ArrayArg("largest"), ArrayArg("nothing"))),)).launch(
+            device, {}
+        )
     renamed = launch.renamed({"largest": "other"})
-    assert renamed.arguments[0] == Named("other")
+    assert renamed.arguments[0] == ArrayArg("other")
     assert renamed.arguments[1] is launch.arguments[1]

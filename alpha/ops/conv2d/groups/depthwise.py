@@ -14,7 +14,7 @@ from alpha.ops.conv2d.partial_sums import with_partial_sums
 from alpha.ops.conv2d.problem import FORWARD, INPUT, OPERANDS, RESULT, WEIGHT, ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape, as_struct
 from alpha.ops.kernel.casts import CUDA_TYPES
-from alpha.ops.kernel.plan import KernelLaunch, Named, Plan, Value
+from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan, ScalarArg
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.problem import Configuration
@@ -232,7 +232,7 @@ def _launch(p: ConvProblem, kernel: Kernel, blocks: Any, result: str, epilogue: 
     macros["MULTIPLIER"] = 1 if p.operator == INPUT else s.OC // s.IC
     if p.operator != WEIGHT:
         macros["AHEAD"] = kernel.ahead
-    operands = [Named(name) for name in (result, *OPERANDS[p.operator])]
+    operands = [ArrayArg(name) for name in (result, *OPERANDS[p.operator])]
     groups = (kernel.groups,) if p.operator == WEIGHT else ()
     return KernelLaunch(
         f"conv2d/depthwise/{entry}_ffma.cu",
@@ -249,7 +249,7 @@ def depthwise_map(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     """Each thread adds up the rows of a strip   X, W -> Y or dY, W -> dX, with bias and activation"""
     kernel = kernel_of(p, target)
     grid = kernel.chunks * kernel.groups
-    epilogue = (Named("bias", optional=True), Value("slope"))
+    epilogue = (ArrayArg("bias", optional=True), ScalarArg("slope"))
     result = RESULT[p.operator]
     return Plan(v.name, (_launch(p, kernel, grid, result, epilogue),), {result: p.result})
 

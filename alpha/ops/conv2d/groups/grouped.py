@@ -9,7 +9,7 @@ from alpha.ops.conv2d.partial_sums import with_partial_sums
 from alpha.ops.conv2d.problem import OPERANDS, RESULT, ConvProblem, Target
 from alpha.ops.conv2d.shape import as_struct
 from alpha.ops.kernel.casts import CUDA_TYPES
-from alpha.ops.kernel.plan import KernelLaunch, Named, Plan, Value
+from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan, ScalarArg
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.problem import Configuration
@@ -21,13 +21,13 @@ MAX_PARTIAL_BYTES = 64 << 20  # of all partial sums
 def grouped_map(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     """A thread per result   X, W -> Y or dY, W -> dX, with bias and activation"""
     result = RESULT[p.operator]
-    names = [Named(name) for name in (result, *OPERANDS[p.operator])]
+    names = [ArrayArg(name) for name in (result, *OPERANDS[p.operator])]
     launch = KernelLaunch(
         SOURCE,
         "grouped_forward" if result == "Y" else "grouped_input",
         -(-p.result.size // THREADS),
         THREADS,
-        (*names, Named("bias", optional=True), Value("slope"), as_struct(p.shape)),
+        (*names, ArrayArg("bias", optional=True), ScalarArg("slope"), as_struct(p.shape)),
         {"TYPE": CUDA_TYPES[p.dtype]},
     )
     return Plan(v.name, (launch,), {result: p.result})
@@ -44,7 +44,7 @@ def grouped_weight(p: ConvProblem, v: Configuration, target: Target) -> Plan:
         "grouped_weight",
         (blocks, splits),
         THREADS,
-        (Named("part"), Named("X"), Named("dY"), as_struct(s)),
+        (ArrayArg("part"), ArrayArg("X"), ArrayArg("dY"), as_struct(s)),
         {"TYPE": CUDA_TYPES[p.dtype]},
     )
     return with_partial_sums(p, v, target, (launch,), splits)

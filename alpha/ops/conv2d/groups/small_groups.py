@@ -12,7 +12,7 @@ from alpha.ops.conv2d.groups.depthwise import MAX_STRIDE, Strips, best_strips, c
 from alpha.ops.conv2d.partial_sums import with_partial_sums
 from alpha.ops.conv2d.problem import FORWARD, INPUT, OPERANDS, RESULT, WEIGHT, ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape, as_struct
-from alpha.ops.kernel.plan import KernelLaunch, Named, Plan, Value
+from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan, ScalarArg
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.problem import Configuration
@@ -74,9 +74,9 @@ def small_groups_map(p: ConvProblem, v: Configuration, target: Target) -> Plan:
         chunks * (wanted if wanted <= WAVES * most else most),
         (lanes, rows),
         (
-            *(Named(name) for name in (result, *OPERANDS[p.operator])),
-            Named("bias", optional=True),
-            Value("slope"),
+            *(ArrayArg(name) for name in (result, *OPERANDS[p.operator])),
+            ArrayArg("bias", optional=True),
+            ScalarArg("slope"),
             as_struct(s),
             strips.number,
             tasks,
@@ -102,7 +102,7 @@ def small_groups_weight(p: ConvProblem, v: Configuration, target: Target) -> Pla
         "small_groups_weight_ffma",
         (chunks, blocks),
         (lanes, rows),
-        (Named("part"), Named("X"), Named("dY"), as_struct(s), strips.number, tasks),
+        (ArrayArg("part"), ArrayArg("X"), ArrayArg("dY"), as_struct(s), strips.number, tasks),
         strips.macros(p, QUAD, resident) | {"THREADS": threads},
     )
     return with_partial_sums(p, v, target, (launch,), blocks)

@@ -13,7 +13,7 @@ from alpha.ops.conv2d.groups.depthwise import ceil_div
 from alpha.ops.conv2d.groups.small_groups import is_narrow
 from alpha.ops.conv2d.problem import INPUT, OPERANDS, RESULT, ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape, as_struct
-from alpha.ops.kernel.plan import KernelLaunch, Named, Plan, Value
+from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan, ScalarArg
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.problem import Configuration
@@ -202,9 +202,9 @@ def small_groups_map(p: ConvProblem, v: Configuration, target: Target) -> Plan:
         chunks * bundles * ceil_div(m.height, rows),
         tile.threads,
         (
-            *(Named(name) for name in (result, *OPERANDS[p.operator])),
-            Named("bias", optional=True),
-            Value("slope"),
+            *(ArrayArg(name) for name in (result, *OPERANDS[p.operator])),
+            ArrayArg("bias", optional=True),
+            ScalarArg("slope"),
             as_struct(s),
             rows,
         ),

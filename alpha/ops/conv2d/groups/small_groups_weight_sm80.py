@@ -31,7 +31,7 @@ from alpha.ops.conv2d.groups.small_groups_sm80 import (
 from alpha.ops.conv2d.partial_sums import MAX_PARTIAL_BYTES, with_partial_sums
 from alpha.ops.conv2d.problem import FORWARD, WEIGHT, ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape, as_struct
-from alpha.ops.kernel.plan import KernelLaunch, Named, Plan
+from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.problem import Configuration
@@ -118,7 +118,7 @@ def small_groups_weight(p: ConvProblem, v: Configuration, target: Target) -> Pla
         "small_groups_weight_sm80",
         (chunks, splits),
         tile.threads,
-        (Named("part"), Named("X"), Named("dY"), as_struct(s), rows, tasks),
+        (ArrayArg("part"), ArrayArg("X"), ArrayArg("dY"), as_struct(s), rows, tasks),
         {**macros(p, v), **tile._asdict()},
         shared_bytes(s, tile),
     )

@@ -20,12 +20,12 @@ from alpha.ops.conv2d.hopper import output_tiles, tile_schedule
 from alpha.ops.conv2d.hopper.output_tiles import Tile
 from alpha.ops.conv2d.problem import Epilogue, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape, as_axes_struct, ndim
-from alpha.ops.kernel.plan import Buffer, KernelLaunch, Named, Plan, Table, TensorMaps, Value
+from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, ScalarArg, Table, TensorMaps
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.problem import Configuration
 
-ABSMAX = Named("absmax_a", optional=True), Named("absmax_b", optional=True)  # only for fp16 terms
+ABSMAX = ArrayArg("absmax_a", optional=True), ArrayArg("absmax_b", optional=True)  # only for fp16 terms
 STATISTICS_PADDING = 16
 
 
@@ -144,23 +144,23 @@ class OutputTilesLaunch:
     def launch(self, result: str) -> KernelLaunch:
         tile, schedule = self.tile, self.schedule
         arguments: list[Any] = [
-            Named(result),
+            ArrayArg(result),
             self.A,
             self.B,
             *ABSMAX,
-            Named("bias", optional=True),
-            Value("slope"),
+            ArrayArg("bias", optional=True),
+            ScalarArg("slope"),
             Table(lambda: schedule.order),
             len(schedule),
             int(self.raster_order()),
-            Named("workspace", optional=True),
+            ArrayArg("workspace", optional=True),
             _semaphores(self.num_sms) if self.workspace_slots else None,
         ]
         if self.forward:
-            computed = (Named(name, optional=True) for name in ("statistics", "statistics_counts"))
+            computed = (ArrayArg(name, optional=True) for name in ("statistics", "statistics_counts"))
             arguments += [*computed, self.statistics_parts]
         else:
-            arguments.append(Named("W") if self.B is None else None)
+            arguments.append(ArrayArg("W") if self.B is None else None)
         return KernelLaunch(
             f"conv2d/{self.entry.removesuffix('_sm90')}/sm90.cu",
             self.entry,

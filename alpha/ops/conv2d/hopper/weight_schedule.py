@@ -22,7 +22,7 @@ from alpha.ops.conv2d.partial_sums import MAX_PARTIAL_BYTES, MIN_STEPS
 from alpha.ops.conv2d.problem import ConvProblem, MathMode
 from alpha.ops.conv2d.shape import ConvShape, valid_outputs
 from alpha.ops.kernel.casts import CUDA_TYPES
-from alpha.ops.kernel.plan import KernelLaunch, Named, Table
+from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Table
 
 if TYPE_CHECKING:
     pass
@@ -179,6 +179,6 @@ def _sum(p: ConvProblem, schedule: WeightSchedule, num_sms: int) -> KernelLaunch
         "sum_splits",
         -(-packs * lanes // SUM_THREADS),
         SUM_THREADS,
-        (Named("dW"), Named("part"), Table(lambda: schedule.splits), packs, s.taps, s.IC),
+        (ArrayArg("dW"), ArrayArg("part"), Table(lambda: schedule.splits), packs, s.taps, s.IC),
         {"OUTPUT": CUDA_TYPES[p.result.dtype], "LANES": lanes},
     )
