@@ -61,10 +61,14 @@ def _vector(A: Array, B: Array) -> int:
 @functools.lru_cache(maxsize=4096)
 def _plan_ffma(p: Product, one_b: bool, vector: int, processors: int) -> Plan:
     """The product by cuda/matmul/ffma.cu; `one_b`: one B serves every A; `vector`: elements of a load."""
-    # the large tile if it fills the device; with loads of single elements it would need too many registers
-    tile = LARGE if vector == 4 and _blocks(p, LARGE) >= processors else SMALL
+    tile = ffma_tile(p, vector, processors)
     macros = {"BM": tile[0], "BN": tile[1], "BK": DEPTH}
     return _plan(p, _Kernel("ffma.cu", "matmul", THREADS, macros, None), one_b, vector, processors)
+
+
+def ffma_tile(p: Product, vector: int, processors: int) -> tuple[int, int]:
+    """The large tile if it fills the device; with loads of single elements it would need too many registers."""
+    return LARGE if vector == 4 and _blocks(p, LARGE) >= processors else SMALL
 
 
 @functools.lru_cache(maxsize=4096)

@@ -23,24 +23,14 @@ from alpha import config
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array
 from alpha.ops.conv2d.plan import compute, cuda_target
-from alpha.ops.conv2d.problem import Configuration, Target
-from alpha.ops.conv2d.select import tune
+from alpha.ops.conv2d.problem import Configuration, Target, seen_by_kernels
+from alpha.ops.conv2d.select import time_model, tune
 from alpha.ops.conv2d.select.choose import choose
 from alpha.ops.conv2d.select.product_table import as_convolution
 from alpha.ops.gemm.tiles import FFMA, Product, aligned, ffma, mma
 from alpha.ops.kernel.casts import as_dtype, as_float32, require_same_float
 from alpha.ops.kernel.elementwise import add
 from alpha.runtime import Device
-
-# Tensor cores are faster from this number of operations on. With fp16 terms it is twice that, because their scale and
-# the conversion take some 20 microseconds of a Hopper GPU. docs/benchmarks.md has products below and above it.
-LEAST_FLOPS = 1 << 29
-# The rate of a full grid in float32 on tensor cores divided by that of FFMA, by compute capability: half the ratio of
-# the peaks, with three tensor-core products for one of FFMA. sm_100 runs sm_80's instructions. On other GPUs (sm_86,
-# sm_89, sm_120) one tf32 product takes as long as one of FFMA.
-GAIN = {(8, 0): 1.3, (9, 0): 2.5, (10, 0): 1.3}
-GAIN_ELSEWHERE = 0.3
-TF32 = 2.0  # the rate with one product, divided by that with three
 
 
 def multiply(
@@ -94,7 +84,7 @@ def _choose_row(
     v = choose(*found, target, precision)
     if precision == "bf16" and v.precision != "bf16":
         return None
-    wanted = v.name == forced or preferred(p, v, target)
+    wanted = v.name == forced or faster_than_ffma(p, v, target)
     if tuned and v.name != forced and not v.is_ffma:
         names = (v.name, FFMA) if wanted else (FFMA, v.name)
         wanted = tune.best_of(device, f"{p} {precision}", names, lambda on: _calls(p, v, on)) == v.name
@@ -103,24 +93,17 @@ def _choose_row(
     return v if wanted else None
 
 
-def preferred(p: Product, v: Configuration, target: Target) -> bool:
-    """True if the configuration is faster than `ffma`, whose split-K fills the GPU.
+def faster_than_ffma(p: Product, v: Configuration, target: Target) -> bool:
+    """True if the model predicts that a configuration takes less time than `ffma`, as in the choice of a convolution.
 
-    Those of A^T B split K, too, and so do those without a tile of their own (conv2d/select/product_table.py). The
-    others leave SMs idle if Y has few tiles, and must then be faster with the busy SMs alone. (Hopper's split K a few
-    times, which is not counted here.)
+    A product of bfloat16 is one by any configuration for it: `ffma` would need three casts.
     """
     if v.precision == "bf16" or v.is_ffma:
-        return not v.is_ffma  # `ffma` would need three casts
-    if LEAST_FLOPS * (2 if v.math.in_fp16 else 1) > 2 * p.M * p.N * p.K:
-        return False
-    gain = GAIN.get(target.compute_capability, GAIN_ELSEWHERE)
-    gain *= TF32 if v.precision == "tf32" else 1.0
-    busy = 1.0
-    if v.tile and not p.transpose_a:
-        tiles = -(-p.M // v.tile.get("BM", 128)) * -(-p.N // v.tile["BN"])
-        busy = min(1.0, tiles / target.num_sms)
-    return gain * busy > 1.0
+        return not v.is_ffma
+    found = as_convolution(p)
+    assert found is not None
+    constants, seen = time_model.constants_of(target.name), seen_by_kernels(found[1], target)
+    return time_model.cycles(v, seen, target, constants) < time_model.product_cycles(p, target, constants)
 
 
 def run_row(p: Product, v: Configuration, A: Array, B: Array, bias: Array | None = None) -> Array:

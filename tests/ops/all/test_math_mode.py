@@ -235,7 +235,7 @@ def test_what_a_precision_cannot_hold_is_lost(
 
     The cpu computes in float32 always, sm_75 on operands of the precision.
     """
-    monkeypatch.setattr(matmul_cuda, "preferred", lambda p, v, target: not v.is_ffma)  # at these sizes too
+    monkeypatch.setattr(matmul_cuda, "faster_than_ffma", lambda p, v, target: not v.is_ffma)  # at these sizes too
     matmul_cuda._choose_row.cache_clear()
     try:
         on = gpu(arch)

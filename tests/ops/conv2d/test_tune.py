@@ -260,7 +260,7 @@ def test_what_the_table_would_take_is_the_default_of_a_product(
         pytest.skip("a GPU without tensor cores")
     asked: list[tuple[str, ...]] = []
     forget()
-    monkeypatch.setattr(matmul_cuda, "preferred", lambda *_: pays)
+    monkeypatch.setattr(matmul_cuda, "faster_than_ffma", lambda *_: pays)
 
     def best_of(device: Device, key: str, names: tuple[str, ...], calls: object) -> str:
         asked.append(names)

@@ -131,7 +131,7 @@ def error(value: np.ndarray, exact: np.ndarray) -> float:
 @pytest.mark.parametrize("p", PRODUCTS, ids=str)
 def test_products_on_tensor_cores(p: Product, arch: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every transpose by the row that the table chooses, as if it paid at any size."""
-    monkeypatch.setattr(matmul_cuda, "preferred", lambda p, v, target: not v.is_ffma)
+    monkeypatch.setattr(matmul_cuda, "faster_than_ffma", lambda p, v, target: not v.is_ffma)
     matmul_cuda._choose_row.cache_clear()
     device = gpu(arch)
     row = matmul_cuda.choose_row(p, device, precision)
@@ -222,13 +222,13 @@ def test_a_row_is_taken_where_it_pays(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert name(large._replace(transpose_a=True)) == "FFMA"
     assert name(large._replace(D=2)) == "FFMA"
     assert name(large, "sm_80").startswith("conv_v2")
-    for arch in ("sm_75", "sm_89"):
+    for arch in ("sm_75", "sm_89"):  # in float32 three products of sm_89 take longer than one of FFMA
         assert name(large, arch) == "FFMA"
-    assert name(Product(1, 512, 128, 512, False, True)) == "FFMA"  # small
-    few = Product(1, 256, 256, 1 << 16, False, True)  # two tiles, and a long K
+    assert name(large, "sm_89", "tf32").startswith("conv_v2")
+    few = Product(1, 64, 1024, 4096, False, True)  # few tiles and a long K, which FFMA splits
     assert name(few) == "FFMA"
     assert name(few._replace(transpose_a=True, transpose_b=False)).startswith("sk_dilated")
-    assert "alpha: matmul A B^T D 1 M 256 N 256 K 65536 float32: matmul\n" in capsys.readouterr().err
+    assert "alpha: matmul A B^T D 1 M 64 N 1024 K 4096 float32: matmul\n" in capsys.readouterr().err
     monkeypatch.setenv("ALPHA_CONV_KERNEL", "conv_v2_sm80_tf32x3_64x64")
     assert name(few) == "conv_v2_sm80_tf32x3_64x64"
 

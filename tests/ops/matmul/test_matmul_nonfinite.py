@@ -22,7 +22,7 @@ def test_matrix_products(
     arch: str, precision: str, transposes: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows of Y of a NaN of A, columns of one of B; extreme magnitudes."""
-    monkeypatch.setattr(matmul_cuda, "preferred", lambda p, v, target: not v.is_ffma)
+    monkeypatch.setattr(matmul_cuda, "faster_than_ffma", lambda p, v, target: not v.is_ffma)
     matmul_cuda._choose_row.cache_clear()
     device = gpu(arch)
     p = Product(1, 136, 72, 200, *transposes)

@@ -31,10 +31,12 @@ from alpha.ops.conv2d.select import product_table
 from alpha.ops.conv2d.select.product_table import PRODUCTS
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.gemm import tiles as matmul_tiles
+from alpha.ops.gemm.tiles import Product
 
 FFMA_PER_CYCLE = 128  # multiply-adds of an SM
 MMA_PER_CYCLE = {MathMode.BF16: 1024, MathMode.TF32: 512, MathMode.TF32X3: 512 / 3, MathMode.FP16: 1024}
 MMA_PER_CYCLE[MathMode.FP16X3] = MMA_PER_CYCLE[MathMode.FP16] / 3
+FAST_TENSOR_CORES = (8, 0), (9, 0), (10, 0)  # compute capabilities; others have a quarter of the rate
 TRANSPOSE_CYCLES = 800.0  # for TRANSPOSED floats of a filter that stays, by a warp: 8 loads of 4 per lane
 TRANSPOSED = 32 * 8 * 4
 
@@ -87,6 +89,11 @@ def _busiest(tiles: int, longest: float, num_sms: int) -> float:
 
 def _active(blocks: int, target: Target) -> float:
     return min(1.0, blocks / target.num_sms)
+
+
+def _mma_per_cycle(math: MathMode, target: Target) -> float:
+    """Multiply-adds of an SM per cycle by mma.sync."""
+    return MMA_PER_CYCLE[math] * (1.0 if target.compute_capability in FAST_TENSOR_CORES else 0.25)
 
 
 # -- wgmma ------------------------------------------------------------------------------------------
@@ -156,7 +163,7 @@ def _sm80(v: Configuration, s: ConvShape, target: Target) -> Work:
     steps = s.useful * s.FH * s.FW * s.OH * s.OW / pixels * -(-K // BK)
     tiles = pixels * tiles_of((s.N, BM), (GN, BN))
     busy = _busiest(tiles, 1.5 if s.useful < 1 or s.sh * s.sw > 1 else 1.0, target.num_sms)
-    products, read = BM * BN * BK / MMA_PER_CYCLE[v.math], (BM + BN) * mma_sync.ROW_BYTES
+    products, read = BM * BN * BK / _mma_per_cycle(v.math, target), (BM + BN) * mma_sync.ROW_BYTES
     return Work(busy * steps * products, busy * steps * read, busy, active=_active(tiles, target))
 
 
@@ -168,7 +175,7 @@ def _sm80_weight(v: Configuration, s: ConvShape, target: Target) -> Work:
     return _in_splits(
         blocks,
         steps,
-        (BM * BN * BK / MMA_PER_CYCLE[v.math], (BM + BN) * mma_sync.ROW_BYTES),
+        (BM * BN * BK / _mma_per_cycle(v.math, target), (BM + BN) * mma_sync.ROW_BYTES),
         sk_dilated.splits_sm80(v, s, target),
         s,
         target,
@@ -192,7 +199,7 @@ def _product(v: Configuration, s: ConvShape, target: Target) -> Work:
     splits, depth = matmul_tiles.splits_of(p.K, BK, tiles, target.num_sms)
     waves, steps = -(-tiles * splits // target.num_sms), -(-depth // BK)
     return Work(
-        waves * steps * BM * BN * BK / MMA_PER_CYCLE[v.math],
+        waves * steps * BM * BN * BK / _mma_per_cycle(v.math, target),
         waves * steps * 4 * (BM + BN) * BK,
         waves,
         4 * splits * p.M * p.N if splits > 1 else 0,
@@ -230,7 +237,11 @@ def _direct(v: Configuration, s: ConvShape, target: Target) -> Work:
     """Forward: all pixels by 64 output channels; K is padded to whole instructions on tensor cores."""
     K, rate, rows = float(s.FH * s.FW * s.IC), float(FFMA_PER_CYCLE), direct.ffma_rows(s)[0]
     if not v.is_ffma:
-        K, rate, rows = 32.0 * direct.depth_blocks(s), MMA_PER_CYCLE[v.math], direct.forward_rows(s, v.math.terms)[0]
+        K, rate, rows = (
+            32.0 * direct.depth_blocks(s),
+            _mma_per_cycle(v.math, target),
+            direct.forward_rows(s, v.math.terms)[0],
+        )
     groups = -(-s.OC // direct.CHANNELS)
     blocks, busy = _direct_blocks(s, rows, groups, target)
     read = 4 * groups * s.N * s.IH * s.IW * s.IC / busy
@@ -249,7 +260,7 @@ def _direct_weight(v: Configuration, s: ConvShape, target: Target) -> Work:
     rows = direct.ffma_rows(s)[0]
     if not v.is_ffma:
         warps, fragments = direct.weight_fragments(s)
-        K, rate, rows = 8.0 * warps * fragments, MMA_PER_CYCLE[v.math], direct.weight_rows(s, item)[0]
+        K, rate, rows = 8.0 * warps * fragments, _mma_per_cycle(v.math, target), direct.weight_rows(s, item)[0]
     groups = -(-s.OC // direct.CHANNELS)
     blocks, busy = _direct_blocks(s, rows, groups, target)
     read = s.N * (item * s.OH * s.OW * s.OC + 4 * groups * s.IH * s.IW * s.IC) / busy
@@ -323,8 +334,12 @@ class Constants:
 
     def rates(self, v: Configuration) -> Rates:
         """Rates of a configuration."""
-        found = {kind: getattr(self, kind).get(key_of(kind, v), usual) for kind, usual in USUAL.items()}
-        return Rates(**found)
+        return self.rates_of(kernel_of(v), (v.base or v).name)
+
+    def rates_of(self, kernel: str, configuration: str) -> Rates:
+        """Rates by the names of a kernel and of a configuration of it."""
+        names = {kind: configuration if kind in OF_CONFIGURATIONS else kernel for kind in USUAL}
+        return Rates(**{kind: getattr(self, kind).get(names[kind], usual) for kind, usual in USUAL.items()})
 
 
 Number: TypeAlias = Any  # float, or a numpy array of float64 with an entry per measurement
@@ -459,3 +474,45 @@ def quantities(v: Configuration, s: ConvShape, target: Target, known: Known = UN
 def cycles(v: Configuration, s: ConvShape, target: Target, c: Constants, known: Known = UNKNOWN) -> float:
     """The predicted cycles of a configuration on cuda for a shape that it computes."""
     return float(total(quantities(v, s, target, known), c.rates(v), c))
+
+
+# -- matrix products by cuda/matmul/ffma.cu, which are no convolutions -----------------------------------------------
+
+FFMA_PRODUCT = "matmul_ffma"
+
+
+def product_configuration(p: Product, target: Target) -> str:
+    """Name of the tile that computes a product, as `Constants` has it."""
+    BM, BN = matmul_tiles.ffma_tile(p, _vector_of(p), target.num_sms)
+    return f"{FFMA_PRODUCT}_{BM}x{BN}"
+
+
+def _vector_of(p: Product) -> int:
+    """Elements of a load, if both operands are aligned."""
+    last = p.M if p.transpose_a else p.K, p.K if p.transpose_b else p.N
+    return 4 if all(length % 4 == 0 for length in last) else 1
+
+
+def product_quantities(p: Product, target: Target) -> Quantities:
+    """Quantities of a product in float32 on FFMA."""
+    BM, BN = matmul_tiles.ffma_tile(p, _vector_of(p), target.num_sms)
+    BK = matmul_tiles.DEPTH
+    tiles = p.D * tiles_of((p.M, BM), (p.N, BN))
+    splits, depth = matmul_tiles.splits_of(p.K, BK, tiles, target.num_sms)
+    waves, steps = -(-tiles * splits // target.num_sms), -(-depth // BK)
+    work = Work(
+        waves * steps * BM * BN * BK / FFMA_PER_CYCLE,
+        waves * steps * 4 * (BM + BN) * BK,
+        waves,
+        4 * splits * p.D * p.M * p.N if splits > 1 else 0,
+        active=_active(tiles * splits, target),
+    )
+    least = 4 * p.D * (p.M * p.K + p.K * p.N + p.M * p.N)
+    return Quantities(work, least, 1 + (splits > 1), 0)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def product_cycles(p: Product, target: Target, c: Constants) -> float:
+    """The predicted cycles of a product in float32 on FFMA."""
+    rates = c.rates_of(FFMA_PRODUCT, product_configuration(p, target))
+    return float(total(product_quantities(p, target), rates, c))
