@@ -96,13 +96,20 @@ def test_the_same_bits_twice(device: str) -> None:
         np.testing.assert_array_equal(first, second)
 
 
-def test_no_rows(device: str) -> None:
+@pytest.mark.parametrize(
+    "kind", [nn.LayerNorm, nn.RMSNorm, lambda C: nn.GroupNorm(2, C)], ids=["layer", "rms", "group"]
+)
+def test_no_rows(device: str, kind: Any) -> None:
+    """All gradients are 0, each in memory of its own."""
     x = alpha.tensor(np.zeros((0, 4), np.float32), requires_grad=True, device=device)
-    layer = nn.LayerNorm(4).to(device)
+    layer = kind(4).to(device)
     layer(x).sum().backward()
-    assert layer.weight is not None
-    assert layer.weight.grad is not None
-    np.testing.assert_array_equal(layer.weight.grad.numpy(), np.zeros(4))
+    for parameter in layer.parameters():
+        assert parameter.grad is not None
+        np.testing.assert_array_equal(parameter.grad.numpy(), np.zeros(4))
+        parameter.grad.add_(1)
+    assert x.grad is not None
+    assert x.grad.shape == (0, 4)
 
 
 def test_errors(device: str) -> None:
@@ -125,6 +132,8 @@ def test_errors(device: str) -> None:
                 function(x, 6, eps=bad)
         with pytest.raises(ValueError, match="eps="):
             nn.RMSNorm(6, eps=bad)
+    with pytest.raises(ShapeError, match=r"rms_norm: normalized_shape=\(\) names no axis"):
+        F.rms_norm(x, ())
     with pytest.raises(TypeError, match=r"normalized_shape=2\.5 is not an integer"):
         F.layer_norm(x, 2.5)  # type: ignore[arg-type]
 
