@@ -82,7 +82,7 @@ def test_groups_have_their_own_hyper_parameters() -> None:
 
 
 def test_the_mean_of_asgd_is_the_parameter_itself_until_it_begins(device: str) -> None:
-    """To the last bit."""
+    """Equality to the last bit."""
     start, *gradients = values(0, [(300,)] * 7)
     w = Parameter(alpha.tensor(start, device=device))
     optimizer = optim.ASGD([w], lr=1.0, t0=3)

@@ -95,7 +95,7 @@ def test_a_name_that_is_a_constant_is_named() -> None:
 
 def test_which_members_of_a_class_of_alpha_count() -> None:
     def function() -> None:
-        """It stands for a method."""
+        """A stand-in for a method."""
 
     cases = [  # whether it is named, whether the class is one of tensors, its name, the member, and whether it counts
         (True, False, "run", function, True),
@@ -152,7 +152,7 @@ QUIET: dict[str, Callable[[], object]] = {
 @pytest.mark.filterwarnings("ignore:text")
 @pytest.mark.parametrize("name", QUIET)
 def test_what_is_asked_after_an_output_is_heard(name: str) -> None:
-    """What the output itself asks for is not."""
+    """Questions of the output itself are not."""
     ran = Ran()
 
     def step(asks: bool) -> None:

@@ -102,7 +102,7 @@ def test_normal_numbers() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 def test_normal_numbers_have_the_dtype_of_the_tensors(device: str, dtype: str) -> None:
-    """Their digits, too: numbers of float64 are no float32 numbers."""
+    """The digits count, too: numbers of float64 are no float32 numbers."""
     zeros, ones = (alpha.full((2, 300), value, dtype=dtype, device=device) for value in (0.0, 1.0))
     alpha.manual_seed(9)
     expected = alpha.randn(2, 300, dtype=dtype, device=device).numpy()

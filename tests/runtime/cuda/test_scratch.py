@@ -76,7 +76,7 @@ def step(scratch: Scratch, plan: MemoryPlan | None) -> tuple[list[tuple[int, int
 
 @pytest.mark.parametrize("growth", [Growth.RANGE, Growth.EXACT])
 def test_every_block_of_a_step_that_repeats_lies_where_the_plan_says(growth: Growth) -> None:
-    """Also one on memory of several blocks that have died just before."""
+    """Blocks that lie on memory of several others that have died just before are among them."""
     scratch = made(growth)
     _, trace = step(scratch, None)
     plan = MemoryPlan(trace.lives)
