@@ -105,7 +105,12 @@ def _is_of_another(steps: list[dis.Instruction], place: int) -> bool:
 
 def _formats_unseen(steps: list[dis.Instruction], place: int) -> bool:
     """True if a text that is no constant is asked for its `format` here: it may name attributes."""
-    return steps[place].argval in ("format", "format_map") and not isinstance(steps[place - 1].argval, str)
+    return steps[place].argval in ("format", "format_map") and not _is_text(steps[place - 1])
+
+
+def _is_text(step: dis.Instruction) -> bool:
+    """True if the step loads a text that is a constant."""
+    return step.opname == "LOAD_CONST" and isinstance(step.argval, str)
 
 
 def _has_constant_name(steps: list[dis.Instruction], place: int) -> bool:
@@ -120,7 +125,7 @@ def _has_constant_name(steps: list[dis.Instruction], place: int) -> bool:
             return False
         before, depth = depth, depth + dis.stack_effect(step.opcode, step.arg, jump=False)
         if (before, depth) == (1, 2):
-            constant = step.opname == "LOAD_CONST" and isinstance(step.argval, str)
+            constant = _is_text(step)
         elif depth <= 2:
             constant = False  # what lay there was a part of an expression
         if depth < 0:

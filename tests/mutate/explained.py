@@ -15,7 +15,7 @@ EXPLAINED: dict[str, str] = {
         FOR_PEOPLE
     ),
     "alpha/ops/conv2d/select/tune.py:measure: > until -> >= until": SPEED,
-    "alpha/ops/matmul/cpu.py:: 23 -> 24": f"{SPEED}: into how many pieces a product is cut",
+    "alpha/ops/matmul/cpu.py:: 22 -> 23": f"{SPEED}: into how many pieces a product is cut",
     "alpha/ops/kernel/sums.py:Sum.forward: divide_by_number(Y, p=self.count, out=Y) -> "
     "divide_by_number(Y, p=self.count, )": "it saves a second array of the size of the result",
     "alpha/runtime/arena/arena.py:Arena.__init__: 0 -> 1": "no segment is smaller than 1 byte",

@@ -99,6 +99,15 @@ def test_what_is_refused(call: Callable[[Tensor], Any], message: str) -> None:
         call(alpha.tensor(QUERY.astype(np.float32)))
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_an_array_is_no_query_key_or_value(place: int) -> None:
+    given: list[Any] = [alpha.ones(2, 3)] * 3
+    given[place] = np.ones((2, 3), np.float32)
+    name = ("query", "key", "value")[place]
+    with pytest.raises(TypeError, match=f"MultiheadAttention: {name} is a ndarray, a Tensor is needed"):
+        nn.MultiheadAttention(3, 1)(*given)
+
+
 class Words(nn.Module):
     """Words, of which each sees those before it, to the class of the next one."""
 

@@ -135,7 +135,11 @@ def test_a_state_that_does_not_fit_changes_nothing(row: ScheduleRow) -> None:
             schedule.load_state_dict(state)  # type: ignore[arg-type]
     if "schedulers" in before:
         parts = before["schedulers"]
-        for changed, message in ((5, "schedulers is a int, not a list"), ([None, *parts[1:]], "schedule 0: it is a N")):
+        for changed, message in (
+            (5, "schedulers is a int, not a list"),
+            ([None, *parts[1:]], "schedule 0: it is a N"),
+            (parts[1:], f"it has {len(parts) - 1} schedules, not {len(parts)}"),
+        ):
             with pytest.raises(CheckpointError, match=message):
                 schedule.load_state_dict({**before, "schedulers": changed})
     assert schedule.state_dict() == before
@@ -265,13 +269,15 @@ def test_a_state_does_not_change_with_its_schedule() -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("row", SCHEDULES[2:10], ids=lambda row: row.name)
+@pytest.mark.parametrize("row", SCHEDULES[:12], ids=lambda row: row.name)
 def test_last_epoch_goes_on_as_in_pytorch(row: ScheduleRow) -> None:
     torch = pytest.importorskip("torch")
-    ours, theirs = optimizer(0.5, 0.5), pytorchs(0.5, 0.5)
+    ours, theirs = optimizer(0.5, 0.5, momentum=0.7), pytorchs(0.5, 0.5, momentum=0.7)
     for subject in (ours, theirs):
         for group in subject.param_groups:
             group["initial_lr"] = 1.0
+    for group in theirs.param_groups:  # PyTorch's OneCycleLR keeps its arguments there
+        group.update(max_lr=0.9, min_lr=1e-4, max_momentum=0.95, base_momentum=0.85)
     for name in ("StepLR", "CosineAnnealingLR", "ExponentialLR"):
         with pytest.raises(ValueError, match="group 0 of the optimizer has no 'initial_lr'"):
             getattr(lr_scheduler, name)(optimizer(0.5), 5, last_epoch=2)
@@ -281,6 +287,10 @@ def test_last_epoch_goes_on_as_in_pytorch(row: ScheduleRow) -> None:
         "ExponentialLR": {"gamma": 0.5},
         "CosineAnnealingLR": {"T_max": 5},
         "CosineAnnealingWarmRestarts": {"T_0": 5},
+        "LambdaLR": {"lr_lambda": lambda steps: 0.9**steps},
+        "MultiplicativeLR": {"lr_lambda": lambda steps: 0.9},
+        "CyclicLR": {"base_lr": 0.1, "max_lr": 0.9, "step_size_up": 3},
+        "OneCycleLR": {"max_lr": 0.9, "total_steps": 9},
     }.get(row.name, {})
     schedule = getattr(lr_scheduler, row.name)(ours, **arguments, last_epoch=2)
     other = getattr(torch.optim.lr_scheduler, row.name)(theirs, **arguments, last_epoch=2)
@@ -290,9 +300,28 @@ def test_last_epoch_goes_on_as_in_pytorch(row: ScheduleRow) -> None:
     for _ in range(4):
         assert schedule.last_epoch == other.last_epoch
         np.testing.assert_allclose(rates(ours), rates(theirs), rtol=1e-12)
+        np.testing.assert_allclose(momenta(ours), momenta(theirs), rtol=1e-12)
         theirs.step()
         schedule.step()
         other.step()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("mode", ["min", "max"])
+@pytest.mark.parametrize("threshold_mode", ["rel", "abs"])
+def test_a_measure_must_pass_the_threshold_itself(mode: str, threshold_mode: str) -> None:
+    """One that is exactly as much better as the threshold says is no improvement, and so is an equal one."""
+    torch = pytest.importorskip("torch")
+    for threshold in (0.0, 0.5):
+        ours, theirs = optimizer(0.5), pytorchs(0.5)
+        options = {"mode": mode, "threshold": threshold, "threshold_mode": threshold_mode, "patience": 0}
+        schedule = lr_scheduler.ReduceLROnPlateau(ours, **options)
+        other = torch.optim.lr_scheduler.ReduceLROnPlateau(theirs, **options)
+        for measure in (1.0, 1.0, 1.5, 0.5, 0.25, 0.5, 0.75, 1.5, 2.25, -1.0, 0.0):
+            for each in (schedule, other):
+                each.step(measure)
+            assert rates(ours) == rates(theirs), measure
+            assert (schedule.best, schedule.num_bad_epochs) == (other.best, other.num_bad_epochs)
 
 
 @pytest.mark.torch

@@ -81,6 +81,18 @@ def test_groups_have_their_own_hyper_parameters() -> None:
     np.testing.assert_array_equal(c.numpy(), before[2])
 
 
+def test_the_mean_of_asgd_is_the_parameter_itself_until_it_begins(device: str) -> None:
+    """Equality to the last bit."""
+    start, *gradients = values(0, [(300,)] * 7)
+    w = Parameter(alpha.tensor(start, device=device))
+    optimizer = optim.ASGD([w], lr=1.0, t0=3)
+    for step, gradient in enumerate(gradients, 1):
+        w.grad = alpha.tensor(gradient, device=device)
+        optimizer.step()
+        mean = alpha.Tensor(optimizer.state[w]["mean"])
+        assert np.array_equal(mean.numpy(), w.numpy()) == (step < 6), step
+
+
 def test_a_parameter_without_a_gradient_stays_and_its_age_with_it() -> None:
     """Bias correction counts a parameter's own steps, as for a layer that is unfrozen late."""
     late, early = parameters()[:2], parameters()[:2]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 import alpha
-from alpha import optim
+from alpha import CheckpointError, optim
 from alpha.nn import Parameter
+from alpha.optim.hyper import decays, flag, natural
 
 
 def own(lib: Any, base: type, zeros_like: Callable[[Any], Any]) -> type:
@@ -89,6 +90,35 @@ def test_its_state_goes_on(device: str) -> None:
         other.step()
     for a, b in zip(parameters, wanted, strict=True):
         np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+def test_hyper_parameters_of_a_state_go_through_the_rules_of_the_optimizer() -> None:
+    """Lists and numpy's numbers become what the rules make of them, and all that mean nothing are listed."""
+
+    class Ruled(optim.Optimizer):
+        rules: ClassVar[Any] = {"lr": natural, "betas": decays, "amsgrad": flag}
+
+    def made() -> Any:
+        return Ruled([Parameter(START[0])], lr=0.5, betas=(0.5, 0.5), amsgrad=False)
+
+    state, optimizer = made().state_dict(), made()
+    state["param_groups"][0].update(lr=np.float64(0.1), betas=[0.1, np.float32(0.25)], amsgrad=np.bool_(True))
+    optimizer.load_state_dict(state)
+    group = optimizer.param_groups[0]
+    assert (group["lr"], group["betas"], group["amsgrad"]) == (0.1, (0.1, 0.25), True)
+    assert [type(group[name]) for name in Ruled.rules] == [float, tuple, bool]
+    state["param_groups"][0].update(lr=np.nan, betas=[0.1, 2], amsgrad=5)
+    with pytest.raises(CheckpointError) as error:
+        optimizer.load_state_dict(state)
+    assert str(error.value).splitlines() == [
+        "Ruled: state does not fit:",
+        "  group 0: lr=nan is not finite",
+        "  group 0: betas=[0.1, 2] are not two numbers in [0, 1)",
+        "  group 0: amsgrad=5 is a int, not True or False",
+    ]
+    optimizer.param_groups[0]["params"][0].grad = alpha.tensor(START[0])
+    with pytest.raises(TypeError, match="Ruled defines no update"):
+        optimizer.step()
 
 
 def test_defaults_as_a_dict_or_by_name() -> None:

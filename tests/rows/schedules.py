@@ -49,13 +49,19 @@ SCHEDULES = [
         "LambdaLR",
         {"lr_lambda": lambda steps: 1.0},
         [{"lr_lambda": lambda steps: 0.9**steps}, {"lr_lambda": [lambda n: 1 / (n + 1), lambda n: n]}],
-        [({"lr_lambda": [len]}, "lr_lambda has 1 values, the optimizer 2 groups")],
+        [
+            ({"lr_lambda": [len]}, "lr_lambda has 1 values, the optimizer 2 groups"),
+            ({"lr_lambda": 0.9}, "lr_lambda=0.9 is no function"),
+        ],
     ),
     simple(
         "MultiplicativeLR",
         {"lr_lambda": lambda steps: 1.0},
         [{"lr_lambda": lambda steps: 0.95}, {"lr_lambda": [lambda n: 1 - n / 20, lambda n: 0.5]}],
-        [({"lr_lambda": [len] * 3}, "lr_lambda has 3 values")],
+        [
+            ({"lr_lambda": [len] * 3}, "lr_lambda has 3 values"),
+            ({"lr_lambda": [len, 0.9]}, "lr_lambda=.* is no function"),
+        ],
     ),
     simple(
         "StepLR",

@@ -210,6 +210,20 @@ def test_write_in_place(cuda: CudaDevice) -> None:
         cuda.write(array, np.ones((2, 2), np.float64))
 
 
+def test_a_copy_into_an_array_of_as_many_bytes(cuda: CudaDevice) -> None:
+    target, source = cuda.zeros((3,), np.float32), np.arange(3, dtype=np.float32)
+    cuda.copy_into(target, cuda.upload(source))
+    np.testing.assert_array_equal(cuda.download(target), source)
+    for other in (np.zeros(2, np.float32), np.zeros(4, np.float32), np.zeros(0, np.float32), np.zeros(3)):
+        with pytest.raises(DeviceError, match=rf"copy_into: {other.nbytes} bytes do not fit 12"):
+            cuda.copy_into(target, cuda.upload(other))
+    np.testing.assert_array_equal(cuda.download(target), source)
+    for values in (np.ones(4, np.float32), np.ones((3, 1), np.float32), np.ones(3)):
+        with pytest.raises(DeviceError, match=r"write: .* does not fit float32 \(3,\)"):
+            cuda.write(target, values)
+    np.testing.assert_array_equal(cuda.download(target), source)
+
+
 def test_fill_uses_bytes_where_it_can_and_a_kernel_where_not(cuda: CudaDevice) -> None:
     array = cuda.empty(1000, np.float32)
     cuda.fill(array, 0.0)

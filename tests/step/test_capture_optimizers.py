@@ -176,6 +176,27 @@ def test_a_step_that_gives_parameters_other_memory(held: str | None, automatic_c
         np.testing.assert_array_equal(a, b, err_msg=f"number {number}")
 
 
+def test_two_tensors_of_one_memory_that_become_apart_keep_their_own_values() -> None:
+    a = alpha.tensor([1.0, 2.0], device="cuda")
+    b = a.detach()
+
+    def step(x: alpha.Tensor) -> alpha.Tensor:
+        b.data = a * 3
+        a.data = a * 2 + x
+        return a + b
+
+    def run(call: Any) -> list[Any]:
+        a.data = alpha.tensor([1.0, 2.0], device="cuda")
+        b.data = a.data
+        x = alpha.ones(2, device="cuda")
+        return [(call(x).tolist(), a.tolist(), b.tolist()) for _ in range(6)]
+
+    expected = run(step)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CaptureWarning)
+        assert run(alpha.capture(step)) == expected
+
+
 def test_two_tensors_that_exchange_their_memory_are_named() -> None:
     a, b = (alpha.tensor([value], device="cuda") for value in (1.0, 2.0))
 

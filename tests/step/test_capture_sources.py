@@ -333,6 +333,11 @@ ATTRIBUTES: dict[str, tuple[Any, Any, Any]] = {
     "of an exception": (lambda: ValueError("a"), lambda o: getattr(o, "scale", 1.0), setter("scale")),
     "of a module": (lambda: types.ModuleType("config"), lambda o: getattr(o, "scale", 1.0), setter("scale")),
     "of a format": (Config, lambda o: float(FORM.format(o)), setter("scale")),
+    "that a format alone names": (
+        lambda: types.SimpleNamespace(scale=1.0),
+        lambda o: float(FORM.format(o)),
+        setter("scale"),
+    ),
     "of a match": (Config, lambda o: matched(o), setter("scale")),
     "of __getattr__": (Dynamic, lambda o: o.scale, lambda o, v: o.table.update(scale=v)),
     "of __getattribute__": (

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import child
+import numpy as np
 import pytest
 
 from alpha import config
+from alpha.errors import CompileError
+from alpha.runtime import get_device
+from alpha.runtime.cuda.compile import NO_COMPILER
 from alpha.utils import doctor
 
 WITHOUT_A_GPU = {"CUDA_VISIBLE_DEVICES": "", "ALPHA_CUDA_DRIVER": "pycuda"}
@@ -50,6 +55,50 @@ def test_the_cpu_alone() -> None:
     assert result.returncode == 0, result.stdout
     assert "cpu   works" in result.stdout
     assert "\ncuda  " not in result.stdout
+
+
+def test_a_device_that_computes_what_it_should_works(device: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor.main(["--device", device]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if " works: " in line]
+    found = {
+        "cpu": "a 256 x 256 product agrees with float64",
+        "cuda": "a kernel compiles and agrees; steps are captured",
+    }
+    assert line.startswith(f"{device:5} works: ")
+    assert found[device] in line
+
+
+@pytest.mark.parametrize("error", [1.0, float("nan")])
+def test_a_device_that_computes_something_else_fails(
+    device: str, error: float, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind = type(get_device(device))
+    right = kind.download
+    monkeypatch.setattr(kind, "download", lambda self, array: right(self, array) + np.float32(error))
+    assert doctor.main(["--device", device]) == 1
+    assert f"{device:5} FAILS: the self-test is off by " in capsys.readouterr().out
+
+
+def test_what_is_missing_is_said_with_the_fix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def nothing(*_: object) -> None:
+        raise CompileError("no compiler")
+
+    assert doctor._package("alpha-of-nobody", "[cuda]") == "missing: pip install -e '.[cuda]' in Alpha's checkout"
+    monkeypatch.setattr(doctor, "find_nvcc", lambda: None)
+    monkeypatch.setattr(doctor, "nvrtc_version", lambda: "12.9")
+    assert doctor._compiler() == "NVRTC 12.9"
+    monkeypatch.setattr(doctor, "nvrtc_version", nothing)
+    assert doctor._compiler() == f"missing: {NO_COMPILER}"
+    monkeypatch.setattr(doctor, "find_nvcc", lambda: "/opt/nvcc")
+    monkeypatch.setattr(doctor, "nvcc_version", lambda nvcc: f"of {nvcc}\nBuild 1\n")
+    assert doctor._compiler() == "/opt/nvcc, Build 1"
+    monkeypatch.setenv("ALPHA_CACHE_DIR", str(tmp_path))
+    (tmp_path / "kernels").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "kernels" / name).write_bytes(bytes(3 << 20))
+    assert doctor._cache() == f"{tmp_path}, 2 files, 6.0 MiB"
+    monkeypatch.setenv("ALPHA_CACHE_DIR", __file__)
+    assert doctor._cache().startswith(f"{__file__}, 0 files, 0.0 MiB; cannot be read: ")
 
 
 def test_help_and_mistakes() -> None:

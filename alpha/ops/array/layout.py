@@ -19,6 +19,7 @@ from alpha.errors import ShapeError
 from alpha.ops.array.parts import UNNAMED, apart
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import cast
+from alpha.ops.kernel.options import integer
 from alpha.runtime import Device
 
 __all__ = ["flatten", "normalize_pixels", "reshape"]
@@ -127,16 +128,16 @@ def reshape(x: AnyTensor, shape: tuple[int, ...]) -> Tensor:
 def flatten(x: AnyTensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """The axes from start_dim to end_dim as one, a view; a 0-d tensor becomes (1,)   x (...) -> (...)"""
     rank = max(x.ndim, 1)
-    start, end = (_axis("flatten", x, dim, rank) for dim in (start_dim, end_dim))
+    start, end = _axis("start_dim", x, start_dim, rank), _axis("end_dim", x, end_dim, rank)
     if start > end:
         raise ShapeError(f"flatten: start_dim={start_dim} comes after end_dim={end_dim} in shape {x.shape}")
     return reshaped(0, x, (*x.shape[:start], math.prod(x.shape[start : end + 1]), *x.shape[end + 1 :]))
 
 
 def _axis(name: str, x: Tensor, dim: int, rank: int) -> int:
-    axis = operator.index(dim)
+    axis = integer("flatten", name, dim)
     if not -rank <= axis < rank:
-        raise ShapeError(f"{name}: {axis} is not an axis of shape {x.shape}")
+        raise ShapeError(f"flatten: {axis} is not an axis of shape {x.shape}")
     return axis % rank
 
 

@@ -12,7 +12,7 @@ from alpha.core.primitive import Array, shares_memory
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError, type_name
 from alpha.ops.kernel import elementwise as ew
-from alpha.ops.kernel.casts import require_floating, result_type
+from alpha.ops.kernel.casts import result_type
 from alpha.ops.kernel.elementwise import elementwise, in_place, kept, place
 from alpha.ops.kernel.operands import (
     NUMBERS,
@@ -95,8 +95,6 @@ class TensorPower(Function):
     """
 
     def forward(self, base: Array, exponent: Array) -> Array:
-        for array in (base, exponent):
-            require_floating("pow", array.dtype)
         dtype = result_type("pow", (base, exponent))
         self.operands = operand_of(base), operand_of(exponent)
         if self.inplace and shares_memory(base, (exponent,)):

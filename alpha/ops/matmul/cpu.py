@@ -11,8 +11,8 @@ from alpha.core.primitive import Array
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 
-ONE_THREAD = 1 << 16  # operations; for so few BLAS uses no second thread
-LEAST_FLOPS = 1 << 23  # of a part of the product; some 0.1 milliseconds
+ONE_THREAD = 1 << 15  # products of two numbers; for so few BLAS uses no second thread
+LEAST_PRODUCTS = 1 << 22  # of a part; some 0.1 milliseconds
 LEAST_ROWS = 256  # of a part: BLAS packs the other operand again for each part
 MOST_PIECES = 32
 
@@ -20,11 +20,11 @@ MOST_PIECES = 32
 def multiply(a: Array, b: Array, out: Array) -> None:
     """out = a b   a (M, K), b (K, N) -> out (M, N)"""
     (M, K), N = a.shape, b.shape[1]
-    flops = 2 * M * N * K
-    if flops <= ONE_THREAD:
+    products = M * N * K
+    if products <= ONE_THREAD:
         np.matmul(a, b, out=out)
         return
-    pieces = min(flops // LEAST_FLOPS, MOST_PIECES)
+    pieces = min(products // LEAST_PRODUCTS, MOST_PIECES)
     across = min(pieces, max(M, N) // LEAST_ROWS)
     if across <= 1 < pieces and pieces * max(M, N) < K:
         _by_depth(a, b, out, -(-K // pieces))

@@ -246,7 +246,7 @@ def cross(x: AnyTensor, other: AnyTensor, dim: int | None = None) -> Tensor:
     """The cross products of vectors along an axis of length 3   x, other (.., 3, ..) that broadcast -> (.., 3, ..)
 
     Args:
-        dim: the axis; None: the first one of length 3.
+        dim: the axis; None: the first one of length 3 in x.
 
     Raises:
         ShapeError: the shapes do not broadcast, or the axis has another length than 3.
@@ -254,11 +254,13 @@ def cross(x: AnyTensor, other: AnyTensor, dim: int | None = None) -> Tensor:
     if x.ndim != other.ndim:
         raise ShapeError(f"cross: as many axes are needed  (x {x.shape}, other {other.shape})")
     try:
-        shape = np.broadcast_shapes(x.shape, other.shape)
+        np.broadcast_shapes(x.shape, other.shape)
     except ValueError:
         raise ShapeError(f"cross: the shapes do not broadcast  (x {x.shape}, other {other.shape})") from None
-    axis = shape.index(3) if dim is None and 3 in shape else axis_of("cross", x, -1 if dim is None else dim, x.ndim)
-    if not x.ndim or x.shape[axis] != 3 or other.shape[axis] != 3:
+    if dim is None:
+        dim = x.shape.index(3) if 3 in x.shape else -1
+    axis = axis_of("cross", x, dim, x.ndim)
+    if x.shape[axis] != 3 or other.shape[axis] != 3:
         raise ShapeError(f"cross: an axis of length 3 is needed  (x {x.shape}, other {other.shape}, dim={dim})")
     a, b = promoted(x, other)
 

@@ -155,8 +155,8 @@ def _(
     _require_numbers(X, mean, rstd, weight)
     C = X.shape[2] * X.shape[3]
     if not X.size:
-        zeros = [X.device.zeros((C,), mean.dtype) for _ in range(2)]
-        return X.device.zeros(X.shape, X.dtype), zeros[0], zeros[1]
+        zeros = X.device.zeros((C,), mean.dtype)
+        return X.device.zeros(X.shape, X.dtype), zeros, zeros
     dY = as_dtype(dY, X.dtype)
     given = {"dY": dY, "X": X, "mean": mean, "rstd": rstd, "weight": weight}
     vector = _row_vector(X, dY, weight)

@@ -62,8 +62,10 @@ class Extreme(Function):
             kept[axis] = 1
         self.axes, self.kept = axes, tuple(kept)
         Y = Y.reshape(shape)
+        if not axes:  # Y is X itself
+            Y = Tensor(X).device.copy(Y)
         self.save(X, Y)
-        return Tensor(X).device.copy(Y) if Y is X or not axes else Y
+        return Y
 
     def backward(self, dY: Array) -> Any:
         X, Y = self.saved
@@ -73,7 +75,7 @@ class Extreme(Function):
 
 
 def _extreme(operator: str, x: Tensor, axes: Shape, keepdim: bool, largest: bool) -> Tensor:
-    empty = [axis for axis in axes if x.shape[axis] == 0]
+    empty = [axis for axis in axes if not x.shape[axis]]
     if empty:
         raise ShapeError(
             f"{operator}: axis {empty[0]} of shape {x.shape} is empty; it has no largest or smallest element"
@@ -86,7 +88,7 @@ def _along(operator: str, x: Tensor, dim: Any, keepdim: bool, largest: bool) -> 
     """(values, rows, sizes) along an axis, and the shape of the result."""
     axis = axis_of(operator, x, dim)
     own = x.shape or (1,)
-    if own[axis] == 0:
+    if not own[axis]:
         raise ShapeError(f"{operator}: axis {axis} of shape {x.shape} is empty")
     sizes = around(own, axis)
     values, rows = extreme_axis1(array_of(x).reshape(sizes), largest)

@@ -256,7 +256,7 @@ class Recurrent(Function):
             lstm_cell(X, G, cell, K, next_cell, full)
             if self.projected:
                 put(after, product(full, more[1], self.precision, transpose_b=True))
-            if t + 1 < len(self.sizes) and self.sizes[t + 1] < self.sizes[t]:
+            if t + 1 < len(self.sizes) and self.sizes[t + 1] != self.sizes[t]:
                 ended = self._ended(Y, t)
                 put(ended, span(next_cell, self.sizes[t + 1] * H, ended.shape))
 
@@ -269,7 +269,7 @@ class Recurrent(Function):
         dh = device.zeros((sizes[-1], R), dY.dtype)
         dc = span(dY, rows * R, (sizes[-1], H)) if more else None
         for t in reversed(range(len(sizes))):
-            if sizes[t] > dh.shape[0]:
+            if sizes[t] != dh.shape[0]:
                 dh = joined(dh, device.zeros((sizes[t] - dh.shape[0], R), dY.dtype))
                 dc = joined(dc, self._ended(dY, t)) if more else None
             d = add(self._rows(dY, t, R), dh)
@@ -294,7 +294,7 @@ class Recurrent(Function):
         if rows == N:
             return dW
         before = span(Y, 0, (rows - N, R))
-        if self.sizes[-1] < N:
+        if self.sizes[-1] != N:
             before = Tensor(Y).device.empty((rows - N, R), Y.dtype)
             for t in range(1, len(self.sizes)):
                 put(span(before, (self.starts[t] - N) * R, (self.sizes[t], R)), self._before(Y, h, t))

@@ -24,7 +24,7 @@ WORKERS = 3
 # what cuts the work of the cpu device, and the value that makes a chunk a few elements or rows
 CHUNKS: dict[str, dict[str, int]] = {
     "alpha.runtime.workers": {"CHUNK_BYTES": 20},  # no multiple of 8: what is cut by bytes has a rest
-    "alpha.ops.matmul.cpu": {"ONE_THREAD": 1, "LEAST_FLOPS": 8, "LEAST_ROWS": 2, "MOST_PIECES": 5},
+    "alpha.ops.matmul.cpu": {"ONE_THREAD": 0, "LEAST_PRODUCTS": 4, "LEAST_ROWS": 2, "MOST_PIECES": 5},
     "alpha.ops.kernel.multi_tensor": {"CHUNK": 1, "PIECES": 2},
     "alpha.ops.normalization.batch_norm_cpu": {"ORIGIN_ROWS": 2},
     "alpha.ops.pooling.pool_shape": {"PARTS": 2},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import string
+
 import numpy as np
 import pytest
 from helpers import check_torch
@@ -57,8 +59,44 @@ def test_errors() -> None:
             alpha.einsum(equation, *operands)
     with pytest.raises(ShapeError, match="axes 'j' of 'ij,ji' have lengths 3 and 2"):
         alpha.einsum("ij,ji", x, x)
+    with pytest.raises(ShapeError, match=r"axes of one letter of 'ii' differ in shape \(1, 3\)"):
+        alpha.einsum("ii", x[:1])
+    with pytest.raises(TypeError, match="einsum: the tensor has dtype int64"):
+        alpha.einsum("ij", x.long())
     with pytest.raises(ShapeError, match="matmul: the batch axes do not broadcast"):
         alpha.tensor(np.zeros((2, 2, 3), np.float32)) @ alpha.tensor(np.zeros((3, 3, 4), np.float32))
+
+
+def test_dots_may_stand_for_as_many_axes_as_there_are_letters_left() -> None:
+    letters = string.ascii_letters
+    x, y, z = (alpha.ones(*(1,) * axes) for axes in (26, 25, 1))
+    assert alpha.einsum(f"{letters[:26]},{letters[26:51]},...", x, y, z).shape == (1,) * 52
+    with pytest.raises(ValueError, match="has more axes than there are letters"):
+        alpha.einsum(f"{letters[:26]},{letters[26:51]},...", x, y, z.reshape(1, 1))
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore:.*torch.cross without specifying the dim:UserWarning")
+@pytest.mark.parametrize("shapes", [((2, 3), (2, 3)), ((1, 3), (3, 3)), ((3, 1), (3, 4)), ((4, 3, 1), (1, 3, 3))])
+def test_a_cross_product_is_along_the_first_axis_of_length_3_of_the_first_tensor(
+    device: str, shapes: tuple[tuple[int, ...], ...]
+) -> None:
+    torch = pytest.importorskip("torch")
+    check_torch(alpha.cross, torch.cross, *shapes, device=device)
+
+
+def test_a_cross_product_is_refused_with_its_shapes() -> None:
+    for x, other, dim, message in (
+        ((2, 3), (3,), None, "as many axes are needed"),
+        ((2, 3), (4, 3), None, "the shapes do not broadcast"),
+        ((3, 3), (1, 3), None, "an axis of length 3 is needed"),
+        ((2, 4), (2, 4), None, "an axis of length 3 is needed"),
+        ((2, 3), (2, 3), 0, "an axis of length 3 is needed"),
+        ((2, 3), (2, 3), 2, "2 is not an axis"),
+        ((), (), None, "-1 is not an axis"),
+    ):
+        with pytest.raises(ShapeError, match=f"^cross: {message}"):
+            alpha.cross(alpha.ones(*x), alpha.ones(*other), dim)
 
 
 def test_products_of_batches_are_refused_with_their_shapes(device: str) -> None:

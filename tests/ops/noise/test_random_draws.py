@@ -10,6 +10,7 @@ import pytest
 import alpha
 import alpha.nn.functional as F
 from alpha import ShapeError, Tensor
+from alpha.ops.noise import random
 
 WEIGHTS = np.array([[3.0, 0.0, 1.0, 4.0], [1.0, 1.0, 0.0, 0.0]], np.float32)
 CALLS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -97,6 +98,56 @@ def test_normal_numbers() -> None:
     y = alpha.normal(mean, alpha.full((10_000,), 2.0))
     np.testing.assert_allclose(y.numpy().mean(1), [0, 100], atol=0.1)
     np.testing.assert_allclose(y.numpy().std(1), 2, atol=0.1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_normal_numbers_have_the_dtype_of_the_tensors(device: str, dtype: str) -> None:
+    """The digits count, too: numbers of float64 are no float32 numbers."""
+    zeros, ones = (alpha.full((2, 300), value, dtype=dtype, device=device) for value in (0.0, 1.0))
+    alpha.manual_seed(9)
+    expected = alpha.randn(2, 300, dtype=dtype, device=device).numpy()
+    for mean, std in ((zeros, ones), (zeros, 1.0), (0.0, ones)):
+        alpha.manual_seed(9)
+        found = alpha.normal(mean, std, requires_grad=True)
+        assert (found.dtype.name, found.device.name, found.requires_grad) == (dtype, device, True)
+        np.testing.assert_array_equal(found.detach().numpy(), expected)
+
+
+WITH_GENERATOR: dict[str, Callable[[Tensor, alpha.Generator], Tensor]] = {
+    "bernoulli": lambda x, g: (x * 0 + 0.5).bernoulli(generator=g),
+    "bernoulli p": lambda x, g: x.bernoulli(0.5, generator=g),
+    "multinomial": lambda x, g: x.multinomial(20, generator=g),
+    "multinomial again": lambda x, g: x.multinomial(20, True, generator=g),
+    "normal": lambda x, g: alpha.normal(x, x, generator=g),
+    "normal of numbers": lambda x, g: alpha.normal(0.0, 1.0, (20,), generator=g),
+    "randperm": lambda x, g: alpha.randperm(20, generator=g),
+    "exponential_": lambda x, g: x.clone().exponential_(generator=g),
+    "geometric_": lambda x, g: x.clone().geometric_(0.1, generator=g),
+    "cauchy_": lambda x, g: x.clone().cauchy_(generator=g),
+    "log_normal_": lambda x, g: x.clone().log_normal_(generator=g),
+}
+
+
+@pytest.mark.parametrize("name", WITH_GENERATOR)
+def test_a_generator_alone_decides_what_is_drawn(name: str) -> None:
+    def draw(seed: int, program: int) -> tuple[np.ndarray, float]:
+        alpha.manual_seed(program)
+        return WITH_GENERATOR[name](alpha.ones(20), alpha.Generator().manual_seed(seed)).numpy(), alpha.rand(1).item()
+
+    (first, following), (again, _), (other, undisturbed) = draw(1, 3), draw(1, 4), draw(2, 3)
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert following == undisturbed
+    alpha.manual_seed(3)
+    assert following == alpha.rand(1).item()
+
+
+def test_the_ends_of_an_exponential_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No number is 0 or infinite, whatever 32 bits are drawn."""
+    bits = np.array([0, 1, 2**31, 2**32 - 1], np.float32)
+    monkeypatch.setattr(random, "drawn", lambda *_: bits)
+    found = random.exponential(alpha.ones(4)).numpy()
+    np.testing.assert_allclose(found, [2.0**-33, 3 * 2.0**-33, np.log(2), 24 * np.log(2)], rtol=1e-6)
 
 
 def test_further_distributions(device: str) -> None:

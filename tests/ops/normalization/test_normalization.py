@@ -11,6 +11,7 @@ from helpers import check_gradient, check_torch
 import alpha
 import alpha.nn.functional as F
 from alpha import ShapeError, nn
+from alpha.ops.normalization.group import normalize_groups, normalize_groups_gradients
 
 ROWS = [((3, 5, 7), (7,)), ((2, 3, 40), (3, 40)), ((5, 1100), (1100,)), ((70, 3), (3,))]
 GROUPS = [((2, 4, 5, 6), 3), ((2, 7, 16), 2), ((3, 4, 8), 8), ((4, 6), 2), ((1, 40, 30, 4), 1)]
@@ -96,13 +97,33 @@ def test_the_same_bits_twice(device: str) -> None:
         np.testing.assert_array_equal(first, second)
 
 
-def test_no_rows(device: str) -> None:
+@pytest.mark.parametrize(
+    "kind", [nn.LayerNorm, nn.RMSNorm, lambda C: nn.GroupNorm(2, C)], ids=["layer", "rms", "group"]
+)
+def test_no_rows(device: str, kind: Any) -> None:
+    """All gradients are 0, each in memory of its own."""
     x = alpha.tensor(np.zeros((0, 4), np.float32), requires_grad=True, device=device)
-    layer = nn.LayerNorm(4).to(device)
+    layer = kind(4).to(device)
     layer(x).sum().backward()
-    assert layer.weight is not None
-    assert layer.weight.grad is not None
-    np.testing.assert_array_equal(layer.weight.grad.numpy(), np.zeros(4))
+    for parameter in layer.parameters():
+        assert parameter.grad is not None
+        np.testing.assert_array_equal(parameter.grad.numpy(), np.zeros(4))
+        parameter.grad.add_(1)
+    assert x.grad is not None
+    assert x.grad.shape == (0, 4)
+
+
+@pytest.mark.parametrize("sizes", [(0, 2, 3, 4), (2, 0, 3, 4), (2, 5, 0, 4), (2, 5, 3, 0)], ids=str)
+def test_groups_of_nothing_have_the_shapes_of_the_contract(device: str, sizes: tuple[int, int, int, int]) -> None:
+    A, _, G, K = sizes
+    for dtype in ("float32", "bfloat16"):
+        x = alpha.zeros(*sizes, dtype=dtype, device=device).array
+        Y, mean, rstd = normalize_groups(x, None, None, 1e-5, True)
+        assert [tuple(y.shape) for y in (Y, mean, rstd)] == [sizes, (A, G), (A, G)]
+        dX, dw, db = normalize_groups_gradients(x, x, mean, rstd, None, True)
+        assert [tuple(y.shape) for y in (dX, dw, db)] == [sizes, (G * K,), (G * K,)]
+        assert [y.dtype.name for y in (Y, dX)] == [dtype] * 2
+        assert [y.dtype.name for y in (mean, rstd, dw, db)] == ["float32"] * 4
 
 
 def test_errors(device: str) -> None:
@@ -125,6 +146,8 @@ def test_errors(device: str) -> None:
                 function(x, 6, eps=bad)
         with pytest.raises(ValueError, match="eps="):
             nn.RMSNorm(6, eps=bad)
+    with pytest.raises(ShapeError, match=r"rms_norm: normalized_shape=\(\) names no axis"):
+        F.rms_norm(x, ())
     with pytest.raises(TypeError, match=r"normalized_shape=2\.5 is not an integer"):
         F.layer_norm(x, 2.5)  # type: ignore[arg-type]
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from trials import trials
 
 import alpha
 from alpha import ShapeError
@@ -74,6 +76,41 @@ def test_values_and_gradients(device: str, name: str) -> None:
         np.testing.assert_allclose(x.grad.numpy(), twin.grad.numpy(), rtol=1e-4, atol=1e-5)
 
 
+OVER_AXES = ("amax", "amin", "sum", "mean", "var", "std", "norm", "nansum", "nanmean", "var_mean", "std_mean")
+ALONG_ONE = ("max", "min", "argmax", "argmin", "all", "any", "prod", "median", "nanmedian", "aminmax")
+WITH_ONES: list[tuple[tuple[int, ...], tuple[Any, ...]]] = [  # shapes, and axes of each
+    ((2, 1, 3), (0, 1, -1, (0, -1), (1, 2))),
+    ((1, 1, 1), (0, -1, (1, 2))),
+    ((4,), (0, -1)),
+    ((1,), (0, -1)),
+    ((), (0, -1)),
+]
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom is <= 0")
+@pytest.mark.parametrize("name", [*OVER_AXES, *ALONG_ONE])
+def test_every_result_has_its_own_axes_and_memory(device: str, name: str) -> None:
+    """Each of several results, also over axes of length 1, of a tensor without axes, and with keepdim."""
+    torch = pytest.importorskip("torch")
+    with trials() as trial:
+        for shape, dims in WITH_ONES:
+            for dim, keepdim in itertools.product(dims, (False, True)):
+                if isinstance(dim, tuple) and name in ALONG_ONE:
+                    continue
+                values = _rng.standard_normal(shape).astype(np.float32)
+                x = alpha.tensor(values, device=device)
+                with trial(shape, dim, keepdim):
+                    found = getattr(alpha, name)(x, dim=dim, keepdim=keepdim)
+                    expected = getattr(torch, name)(torch.tensor(values), dim=dim, keepdim=keepdim)
+                    found, expected = (r if isinstance(r, tuple) else (r,) for r in (found, expected))
+                    for y, other in zip(found, expected, strict=True):
+                        assert y.shape == tuple(other.shape)
+                        np.testing.assert_allclose(y.numpy(), other.numpy(), rtol=1e-5, atol=1e-6)
+                        y.zero_()
+                    np.testing.assert_array_equal(x.numpy(), values)
+
+
 def test_long_rows(device: str) -> None:
     """Rows that are cut into segments, sorted by several launches, and summed piece by piece."""
     values = _rng.standard_normal((3, 20001)).astype(np.float32)
@@ -93,8 +130,17 @@ def test_errors(device: str) -> None:
         x.amax(0)
     with pytest.raises(ShapeError, match="topk: k=4 of the 3 elements"):
         x.topk(4)
-    with pytest.raises(TypeError, match="max: keepdim needs dim"):
+    with pytest.raises(TypeError, match="max: keepdim needs dim; use amax"):
         x.max(keepdim=True)
+    with pytest.raises(TypeError, match="min: keepdim needs dim; use amin"):
+        x.min(keepdim=True)
+    with pytest.raises(TypeError, match="prod: keepdim needs dim"):
+        x.prod(keepdim=True)
+    with pytest.raises(TypeError, match="norm: p='nuc' is not a number, 'fro' or None"):
+        x.norm("nuc")
+    for name in ("max", "min", "argmax", "argmin"):
+        with pytest.raises(ShapeError, match=rf"{name}: axis 0 of shape \(0, 3\) is empty"):
+            getattr(x, name)(0)
     with pytest.raises(TypeError, match="where: the condition has dtype float32; bools are needed"):
         alpha.where(x, x, x)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="clamp: min or max is needed"):

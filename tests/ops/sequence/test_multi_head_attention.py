@@ -19,6 +19,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "one head, no bias": {"num_heads": 1, "in_proj_bias": None, "out_proj_bias": None},
     "more keys": {**MORE, "add_zero_attn": True},
     "masks": {"key_padding_mask": PADDING, "attn_mask": HIDDEN, "average_attn_weights": False, **MORE},
+    "padding": {"key_padding_mask": PADDING, "average_attn_weights": False},
+    "padding beside numbers": {"key_padding_mask": PADDING, "attn_mask": np.linspace(-1, 1, 60).reshape(4, 3, 5)},
     "numbers as masks": {"attn_mask": np.linspace(-1, 1, 15).reshape(3, 5), "need_weights": False},
     "a mask of each head": {"attn_mask": np.linspace(-1, 1, 60).reshape(4, 3, 5)},
     "separate": {"in_proj_weight": None, "use_separate_proj_weight": True, **SEPARATE},

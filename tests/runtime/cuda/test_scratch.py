@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from alpha.errors import OutOfMemoryError
 from alpha.runtime.arena.arena import Growth
-from alpha.runtime.cuda.scratch import Scratch
+from alpha.runtime.cuda.scratch import MemoryPlan, Scratch, Trace
 from alpha.runtime.device import MIB
 
 
@@ -57,3 +58,30 @@ def test_a_larger_block_does_not_take_its_memory_in_exchange() -> None:
     block = scratch.allocate(6 * MIB)
     assert block.nbytes == 6 * MIB
     assert scratch.stats().reserved == 6 * MIB
+
+
+def step(scratch: Scratch, plan: MemoryPlan | None) -> tuple[list[tuple[int, int]], Trace]:
+    """The addresses and sizes of the blocks of a step, in which blocks are made and dropped by chance; its trace."""
+    rng = np.random.default_rng(0)
+    scratch.begin(plan)
+    held, made = [], []
+    for _ in range(60):
+        held.append(scratch.allocate(int(rng.integers(1, 9)) * MIB))
+        made.append((held[-1].address, held[-1].nbytes))
+        while rng.random() < 0.5 and held:
+            del held[rng.integers(len(held))]
+    held.clear()
+    return made, scratch.finish()
+
+
+@pytest.mark.parametrize("growth", [Growth.RANGE, Growth.EXACT])
+def test_every_block_of_a_step_that_repeats_lies_where_the_plan_says(growth: Growth) -> None:
+    """Blocks that lie on memory of several others that have died just before are among them."""
+    scratch = made(growth)
+    _, trace = step(scratch, None)
+    plan = MemoryPlan(trace.lives)
+    blocks, again = step(scratch, plan)
+    base = min(address for address, _ in blocks)
+    assert [address - base for address, _ in blocks] == [plan.offset(i, size) for i, (_, size) in enumerate(blocks)]
+    assert (again.begin, again.end) == (base, base + plan.nbytes)
+    assert again.lives == trace.lives
