@@ -103,84 +103,41 @@ def _mma_rows(
 
 
 # few channels: rows of the image lie in shared memory
+FIRST_LAYER = "first layer: few input channels"
 DIRECT_FORWARD = (
-    Configuration(
-        "direct_sm80_bf16",
-        FORWARD,
-        "cuda",
-        direct.direct_forward_sm80,
-        "first layer: few input channels",
-        supports=_direct_sm80(1),
-        registers=255,
-        math=MathMode.BF16,
+    *(
+        Configuration(
+            f"direct_sm80_{math.name.lower()}",
+            FORWARD,
+            "cuda",
+            direct.direct_forward_sm80,
+            FIRST_LAYER,
+            supports=_direct_sm80(terms),
+            registers=255,
+            math=math,
+        )
+        for math, terms in ((MathMode.BF16, 1), (MathMode.FP16, 1), (MathMode.FP16X3, 2))
     ),
     Configuration(
-        "direct_sm80_fp16",
-        FORWARD,
-        "cuda",
-        direct.direct_forward_sm80,
-        "first layer: few input channels",
-        supports=_direct_sm80(1),
-        registers=255,
-        math=MathMode.FP16,
-    ),
-    Configuration(
-        "direct_sm80_fp16x3",
-        FORWARD,
-        "cuda",
-        direct.direct_forward_sm80,
-        "first layer: few input channels",
-        supports=_direct_sm80(2),
-        registers=255,
-        math=MathMode.FP16X3,
-    ),
-    Configuration(
-        "direct_ffma",
-        FORWARD,
-        "cuda",
-        direct.direct_forward_ffma,
-        "first layer: few input channels",
-        supports=_direct_ffma,
-        registers=168,
+        "direct_ffma", FORWARD, "cuda", direct.direct_forward_ffma, FIRST_LAYER, supports=_direct_ffma, registers=168
     ),
 )
 DIRECT_WEIGHT = (
-    Configuration(
-        "direct_weight_sm80_bf16",
-        WEIGHT,
-        "cuda",
-        direct.direct_weight_sm80,
-        "first layer: few input channels",
-        supports=_direct_weight_sm80(2),
-        math=MathMode.BF16,
+    *(
+        Configuration(
+            f"direct_weight_sm80_{math.name.lower()}",
+            WEIGHT,
+            "cuda",
+            direct.direct_weight_sm80,
+            FIRST_LAYER,
+            supports=_direct_weight_sm80(item),
+            registers=registers,
+            math=math,
+        )
+        for math, item, registers in ((MathMode.BF16, 2, 128), (MathMode.TF32, 4, 255), (MathMode.TF32X3, 4, 255))
     ),
     Configuration(
-        "direct_weight_sm80_tf32",
-        WEIGHT,
-        "cuda",
-        direct.direct_weight_sm80,
-        "first layer: few input channels",
-        supports=_direct_weight_sm80(4),
-        registers=255,
-        math=MathMode.TF32,
-    ),
-    Configuration(
-        "direct_weight_sm80_tf32x3",
-        WEIGHT,
-        "cuda",
-        direct.direct_weight_sm80,
-        "first layer: few input channels",
-        supports=_direct_weight_sm80(4),
-        registers=255,
-        math=MathMode.TF32X3,
-    ),
-    Configuration(
-        "direct_weight_ffma",
-        WEIGHT,
-        "cuda",
-        direct.direct_weight_ffma,
-        "first layer: few input channels",
-        supports=_direct_weight_ffma,
+        "direct_weight_ffma", WEIGHT, "cuda", direct.direct_weight_ffma, FIRST_LAYER, supports=_direct_weight_ffma
     ),
 )
 
