@@ -27,6 +27,7 @@ def test_new_tensors(device: str) -> None:
         assert x.dtype == expected.dtype
         np.testing.assert_array_equal(x.numpy(), expected)
     assert alpha.empty(2, 3, device=device, requires_grad=True).requires_grad
+    assert [alpha.scalar_tensor(n, device=device).dtype.name for n in (2, 2.5, True)] == ["float32"] * 3
     assert alpha.full_like(alpha.zeros(2, device=device), 3, dtype="int64").tolist() == [3, 3]
 
 
