@@ -37,7 +37,7 @@ class AlphaBackend(BASE):  # type: ignore[misc]
         return x.detach().numpy()
 
     def arange(self, start: int, stop: int) -> Tensor:
-        return arange(start, stop, dtype="int64")
+        return arange(start, stop)
 
     def transpose(self, x: Tensor, axes: Sequence[int]) -> Tensor:
         return x.permute(*axes)

@@ -344,6 +344,26 @@ def test_what_an_operator_saves_is_not_written(device: str) -> None:
         alpha.checkpoint(lambda x: Same.apply(x * w).add_(1.0), x)
 
 
+def test_what_an_operator_of_the_second_run_saves_is_not_written(device: str) -> None:
+    """A graph that is kept holds the arrays of the second run, which the function may have given away."""
+    x, kept = leaf(device, 1.0, 2.0), []
+
+    def function(x: Tensor) -> Tensor:
+        kept.append(x.exp())
+        return kept[-1] * kept[-1]
+
+    y = alpha.checkpoint(function, x).sum()
+    y.backward(retain_graph=True)
+    first = x.grad.numpy()  # type: ignore[attr-defined]
+    x.grad = None
+    y.backward(retain_graph=True)
+    np.testing.assert_array_equal(x.grad.numpy(), first)  # type: ignore[attr-defined]
+    with alpha.no_grad():
+        kept[1].add_(1.0)
+    with pytest.raises(GradientError, match="a tensor saved for backward was written in place"):
+        y.backward()
+
+
 def test_a_second_run_that_differs(device: str) -> None:
     x = leaf(device, 1.0, 2.0)
 

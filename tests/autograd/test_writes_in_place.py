@@ -156,6 +156,23 @@ def test_a_view_taken_before_a_recorded_write_is_refused(device: str) -> None:
     assert grad(x) == [6.0, 6.0]
 
 
+def test_each_recorded_write_counts(device: str) -> None:
+    """A view that knows of the first one does not know of the second, and a write that is not recorded undoes none."""
+    y = leaf(device, 1.0, 2.0) * 2.0
+    views = [y.reshape(2, 1)]
+    y.mul_(3.0)
+    views.append(y.reshape(2, 1))
+    y.mul_(5.0)
+    for _ in range(2):
+        for view in views:
+            with pytest.raises(
+                GradientError, match=r"x \*= number wrote the base of a view|x \+= number wrote the base"
+            ):
+                view.sum()
+        with alpha.no_grad():
+            y.add_(1.0)
+
+
 @pytest.mark.parametrize("write", ["base", "view"])
 def test_a_recorded_write_that_another_tensor_does_not_know_of(device: str, write: str) -> None:
     """The other tensor, which was not in the graph either, would lose the gradient after the write without a word."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,12 @@ DRAWS: dict[str, Callable[[str, Any], Tensor]] = {
     "multinomial, replaced": lambda device, g: alpha.ones(40, device=device).multinomial(10, True, generator=g),
     "normal_": lambda device, g: alpha.zeros(6, device=device).normal_(0, 2, generator=g),
     "uniform_": lambda device, g: alpha.zeros(6, device=device).uniform_(0, 2, generator=g),
+    "random_": lambda device, g: alpha.zeros(6, device=device).random_(9, generator=g),
+    "bernoulli_": lambda device, g: alpha.zeros(40, device=device).bernoulli_(generator=g),
+    "exponential_": lambda device, g: alpha.zeros(6, device=device).exponential_(generator=g),
+    "geometric_": lambda device, g: alpha.zeros(6, device=device).geometric_(0.1, generator=g),
+    "cauchy_": lambda device, g: alpha.zeros(6, device=device).cauchy_(generator=g),
+    "log_normal_": lambda device, g: alpha.zeros(6, device=device).log_normal_(generator=g),
 }
 
 
@@ -50,7 +57,7 @@ def test_draws_follow_from_the_seed_alone(device: str, name: str) -> None:
 
 def test_both_devices_draw_the_same() -> None:
     for name, draw in DRAWS.items():
-        if "normal" not in name and name != "randn":
+        if not name.startswith(("normal", "log_normal_", "randn", "exponential_", "cauchy_")):  # sin, log and exp round
             on_cpu, on_cuda = (draw(device, Generator(device).manual_seed(5)) for device in ("cpu", "cuda"))
             np.testing.assert_array_equal(on_cpu.numpy(), on_cuda.numpy(), err_msg=name)
 
@@ -63,8 +70,10 @@ def test_seeds() -> None:
     assert g.get_state() == {"seed": 2**64 - 1, "stream": 0}
     with pytest.raises(TypeError, match="manual_seed: seed is a float, a whole number is needed"):
         g.manual_seed(1.0)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"randn: generator is a int, an alpha\.Generator or None is needed"):
-        alpha.randn(3, generator=3)  # type: ignore[arg-type]
+    for name, draw in DRAWS.items():
+        operator = re.split("[ ,]", name)[0]
+        with pytest.raises(TypeError, match=rf"^{operator}: generator is a int, an alpha\.Generator or None is needed"):
+            draw("cpu", 3)
 
 
 def test_data_take_one_for_a_seed() -> None:

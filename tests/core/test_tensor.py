@@ -336,7 +336,7 @@ def test_integers_that_do_not_fit_are_refused() -> None:
         (lambda: alpha.tensor([-1, 3], dtype="uint8"), "tensor: -1 does not fit uint8"),
         (lambda: alpha.tensor(2**31, dtype="int32"), "tensor: 2147483648 does not fit int32"),
         (lambda: alpha.full((2,), 2**40, dtype="int32"), "full: 1099511627776 does not fit int32"),
-        (lambda: alpha.full_like(alpha.zeros(2, dtype="uint8"), 256), "full: 256 does not fit uint8"),
+        (lambda: alpha.full_like(alpha.zeros(2, dtype="uint8"), 256), "full_like: 256 does not fit uint8"),
     ):
         with pytest.raises(ValueError, match=message):
             call()

@@ -12,6 +12,7 @@ import struct
 import sys
 import types
 import warnings
+import zipfile
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
@@ -236,6 +237,66 @@ def test_what_may_be_called_makes_a_value_or_an_error_of_any_arguments() -> None
                 continue
             assert type(value) in (*PLAIN, OrderedDict, Counter, np.ndarray), (known, given)
     assert state == repr([torch_files.DTYPES, torch_files.STORAGES, torch_files.KNOWN, torch_files.COPYING])
+
+
+FLOATS, FLAGS = np.arange(4, dtype=np.float32), np.array([0, 1, 2], np.uint8).view(bool)
+RAW, SHORT = np.zeros(5, np.uint8), np.dtype("u2")
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("_utils._rebuild_tensor_v2", ([1], 0, (1,), (1,)), "a tensor is no part of a list"),
+        ("_utils._rebuild_tensor_v2", (FLOATS, -1, (1,), (1,)), r"a tensor of shape \(1,\) begins at -1"),
+        ("_utils._rebuild_tensor_v2", (FLOATS, 0.0, (1,), (1,)), r"a tensor of shape \(1,\) begins at 0\.0"),
+        ("_utils._rebuild_tensor_v2", (FLOATS, 0, (-1,), (1,)), r"a tensor of shape \(-1,\) begins at 0"),
+        ("_utils._rebuild_tensor_v2", (FLOATS, 3, (2,), (-1,)), r"begins at 3, with the steps \(-1,\)"),
+        ("_utils._rebuild_tensor_v2", (FLOATS, 1, (4,), (1,)), r"of shape \(4,\) reaches beyond its 4 numbers"),
+        (
+            "_utils._rebuild_tensor",
+            (FLAGS, 0, (3,), (1,)),
+            "a tensor of bool holds bytes that are neither True nor False",
+        ),
+        ("_utils._rebuild_tensor_v3", ([1], 0, (1,), (1,), False, None, SHORT), "a tensor of bytes of a list"),
+        ("_utils._rebuild_tensor_v3", (FLOATS, 0, (1,), (1,), False, None, SHORT), "a tensor of bytes of a ndarray"),
+        ("_utils._rebuild_tensor_v3", (RAW, 0, (1,), (1,), False, None, "u2"), "a tensor of bytes of a ndarray"),
+        ("_utils._rebuild_tensor_v3", (RAW, 0, (3,), (1,), False, None, SHORT), "reaches beyond its 2 numbers"),
+        ("_utils._rebuild_parameter", ([1], False, None), "a parameter is no list"),
+        ("Size", ([1],), "a size is a tuple, and no list"),
+        ("Size", ((1,) * 1000,), "a size has 1,000 numbers, at most"),
+        ("Size", ((1.0,),), "a size has numbers that are not whole, or have more than 64 bits"),
+        ("Size", ((1 << 63,),), "a size has numbers that are not whole, or have more than 64 bits"),
+        ("device", (0,), "a device is no int"),
+    ],
+)
+def test_what_a_tensor_cannot_be_made_of_is_refused(name: str, given: tuple[Any, ...], message: str) -> None:
+    module, _, last = f"torch.{name}".rpartition(".")
+    with pytest.raises((TypeError, ValueError), match=f"^{message}|{message}$"):
+        names()(module, last).make(*given)
+
+
+def test_a_tensor_of_bytes_is_what_its_dtype_says() -> None:
+    made = names()("torch._utils", "_rebuild_tensor_v3").make(
+        np.array([1, 0, 2, 1, 9], np.uint8), 0, (2,), (1,), False, None, np.dtype("<u2")
+    )
+    assert (made.tolist(), made.dtype) == ([1, 258], np.uint16)
+
+
+def test_what_is_named_beside_the_pickle_is_a_storage() -> None:
+    storage = torch_files._Object(None, "", 0)._storage  # type: ignore[arg-type]
+    right: tuple[Any, ...] = ("storage", np.dtype("f4"), "0", "cpu", 1)
+    for place, wrong in ((0, "module"), (1, "f4"), (2, 0), (4, 1.0), (4, True)):
+        with pytest.raises(Refused, match=r"^it refers to a '(storage|module)', which is no storage"):
+            storage((*right[:place], wrong, *right[place + 1 :]))
+
+
+def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x", "w") as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # so does zipfile
+        for content in (b"\x80\x02N.", b"\x80\x02K\x01."):
+            file.writestr("a/data.pkl", content)
+    with pytest.raises(CheckpointError, match="two files in the archive have one name"):
+        alpha.load(tmp_path / "x")
 
 
 @pytest.mark.parametrize("state", [b"}X\x01\x00\x00\x00aNs", b"N}\x86", b"N", b"(NNt"])

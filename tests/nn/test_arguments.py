@@ -210,6 +210,38 @@ def test_numbers_that_are_not_finite_are_refused(subject: Subject, arguments: li
     refused(subject, arguments, NOT_FINITE, "is not finite|is not a number|is not offered")
 
 
+# the least value of each integer of a layer, and integers that a layer does not look at before it is called
+LEAST = {
+    **dict.fromkeys(("in_channels", "out_channels", "in_features", "out_features", "in1_features", "in2_features"), 1),
+    **dict.fromkeys(("num_features", "num_channels", "num_groups", "groups", "num_parameters", "normalized_shape"), 1),
+    **dict.fromkeys(("kernel_size", "stride", "dilation", "size", "upscale_factor", "downscale_factor"), 1),
+    **dict.fromkeys(("input_size", "hidden_size", "num_layers", "num_embeddings", "embedding_dim"), 1),
+    **dict.fromkeys(("embed_dim", "num_heads", "kdim", "vdim", "d_model", "nhead", "dim_feedforward"), 1),
+    **dict.fromkeys(("num_encoder_layers", "num_decoder_layers", "output_size"), 1),
+    **dict.fromkeys(("padding", "output_padding", "proj_size", "normalized_shape"), 0),
+    "n_classes": 2,
+}
+LATER = {"dim", "start_dim", "end_dim", "blank", "ignore_index", "padding_idx", "divisor_override"}
+LATER_OF = {"size": "Upsampl", "output_size": "Adaptive", "padding": "Pad", "p": "MultiMarginLoss"}
+TAKEN_WITH = {"in_features": {"div_value": 1.0}, "n_classes": {"cutoffs": [1]}}  # of AdaptiveLogSoftmaxWithLoss
+
+
+@pytest.mark.parametrize("row", LAYERS, ids=lambda row: row.name)
+def test_an_integer_of_a_layer_has_a_least_value(row: LayerRow) -> None:
+    for argument, other in row.arguments.items():
+        values = other.value if isinstance(other.value, tuple) else (other.value,)
+        if set(map(type, values)) != {int} or other.refused or argument in LATER:
+            continue
+        if LATER_OF.get(argument, row.name + "?") in row.name or argument == "unflattened_size":
+            continue
+        least, given = LEAST[argument], {**row.usual, **other.given, **other.together}
+        if row.name == "AdaptiveLogSoftmaxWithLoss":
+            given |= TAKEN_WITH[argument]
+        row.layer(**{**given, argument: least})
+        with pytest.raises(ValueError, match=rf"^\w+: {argument}={least - 1} must be at least {least}"):
+            row.layer(**{**given, argument: least - 1})
+
+
 def refused(subject: Subject, arguments: list[str], wrong: tuple[Any, ...], reason: str) -> None:
     with trials() as trial:
         for argument, value in product(arguments, wrong):

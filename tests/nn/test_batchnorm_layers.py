@@ -345,6 +345,17 @@ def test_a_bfloat16_factor_behind_a_convolution(device: str) -> None:
     np.testing.assert_allclose(ends[1], ends[0], rtol=2**-7)
 
 
+def test_a_norm_that_counts_batches_counts_them_behind_a_convolution(device: str) -> None:
+    """A momentum that is written to it later, with which it needs their number no more, changes nothing in that."""
+    for written in ({}, {"momentum": 0.1}, {"momentum": 0.1, "bias_correction": True}):
+        conv, norm = layers(device, momentum=None)
+        vars(norm).update(written)
+        for count in (1, 2):
+            nn.conv_batch_norm(conv, norm, alpha.tensor(X, device=device))
+            assert norm.num_batches_tracked is not None
+            assert norm.num_batches_tracked.item() == count
+
+
 def test_what_is_written_to_a_norm_reaches_a_captured_step() -> None:
     """A captured step sees the changes as an eager one does.
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import alpha
+from alpha.nn.einops_backend import AlphaBackend
 
 einops: Any = pytest.importorskip("einops")
 X = np.random.default_rng(0).random((2, 4, 6, 3)).astype(np.float32)
@@ -45,3 +46,8 @@ def test_gradients_flow_back(device: str) -> None:
 
 def test_values_for_numpy() -> None:
     np.testing.assert_array_equal(einops.asnumpy(alpha.tensor(X)), X)
+
+
+def test_places_along_an_axis() -> None:
+    found = AlphaBackend().arange(2, 5)
+    assert (found.tolist(), found.dtype.name) == ([2, 3, 4], "int64")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from rows.kinds import LayerRow, joined
 import alpha
 from alpha import ShapeError, nn
 from alpha.nn import functional as F
+from alpha.ops.kernel.function_layer import FunctionLayer
 
 X = np.random.default_rng(0).standard_normal((2, 8, 6, 3)).astype(np.float32)
 
@@ -265,3 +267,31 @@ def test_long_rows_are_shortened_in_place(device: str) -> None:
     expected[1] = before[1]
     np.testing.assert_allclose(layer.weight.numpy(), expected, rtol=1e-5)
     np.testing.assert_array_equal(y.numpy(), layer.weight.numpy()[[2, 0, 2]])
+
+
+@pytest.mark.parametrize("row", [row for row in LAYERS if "bias" in row.arguments], ids=lambda row: row.name)
+def test_without_a_bias_no_part_of_a_layer_has_one(row: LayerRow) -> None:
+    affine = {"affine": True} if "affine" in row.arguments else {}
+    for bias in (True, False):
+        layer = row.layer(**{**row.usual, **affine, "bias": bias})
+        assert any("bias" in name for name, _ in layer.named_parameters()) is bias
+
+
+# what a layer shows though it has its usual value
+SHOWN = {
+    *("bias=True", "eps=1e-05", "eps=1e-06", "eps=None", "momentum=0.1", "head_bias=False"),
+    *("stride=(1,)", "stride=(1, 1)", "stride=(1, 1, 1)", "padding=(0,)", "padding=(0, 0)", "padding=(0, 0, 0)"),
+    *("stride=2", "stride=(2,)", "stride=(2, 2)", "stride=(2, 2, 2)", "stride=None", "padding=0"),
+    *("activation=relu", "norm_first=False", "nonlinearity=tanh", "mode='nearest'", "mode='bilinear'", "mode='mean'"),
+    *("num_parameters=1", "init=0.25", "lower=0.125", "upper=0.3333333333333333", "min_val=-1.0", "max_val=1.0"),
+    *("affine=True", "track_running_stats=True", "align_corners=True", "p=2.0"),
+}
+
+
+OTHERS = [row for row in LAYERS if not issubclass(row.layer, FunctionLayer)]  # which shows all of them
+
+
+@pytest.mark.parametrize("row", OTHERS, ids=lambda row: row.name)
+def test_a_layer_shows_few_arguments_that_have_their_usual_value(row: LayerRow) -> None:
+    shown = re.findall(r"(\w+)(=[^=]*?)(?=, \w+=|$)", row.layer(**row.usual).extra_repr())
+    assert {name + value for name, value in shown if name not in row.usual} <= SHOWN

@@ -54,10 +54,14 @@ class PReLUStep(Function):
 
     def backward(self, dY: Array) -> Any:
         X, weight = self.saved
-        dX = sloped_input(dY, X, weight, out=Tensor(X).device.empty(X.shape, X.dtype))
-        slopes = max(1, weight.size)
-        dw = sum_axis1(sloped_slope(dY, X).reshape((1, X.size // slopes, weight.size)))
-        return dX, as_dtype(dw.reshape(tuple(weight.shape)), weight.dtype)
+        dX = dW = None
+        if self.needs_input_grad[0]:
+            dX = sloped_input(dY, X, weight, out=Tensor(X).device.empty(X.shape, X.dtype))
+        if self.needs_input_grad[1]:
+            slopes = max(1, weight.size)
+            dw = sum_axis1(sloped_slope(dY, X).reshape((1, X.size // slopes, weight.size)))
+            dW = as_dtype(dw.reshape(tuple(weight.shape)), weight.dtype)
+        return dX, dW
 
 
 @check_arguments

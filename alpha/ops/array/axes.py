@@ -77,7 +77,7 @@ def axis_of(operator: str, x: Tensor, dim: int, rank: int | None = None, name: s
 def axes_of(operator: str, x: Tensor, dims: Any, name: str = "dims") -> Shape:
     """The axes that an integer or a sequence of integers names; `ShapeError` if an axis comes twice."""
     given = [integer(operator, name, dim) for dim in (dims if isinstance(dims, (tuple, list)) else (dims,))]
-    axes = tuple([axis_of(operator, x, dim, name=name) for dim in given])
+    axes = tuple([axis_of(operator, x, dim) for dim in given])
     if len(set(axes)) != len(axes):
         raise ShapeError(f"{operator}: {name}={dims} name an axis of shape {x.shape} twice")
     return axes

@@ -167,9 +167,8 @@ def full(
     """A tensor of one number; its dtype is that of the number by default: bool, int64 or float32."""
     kind = np.asarray(fill_value).dtype if dtype is None else as_dtype(dtype)
     kind = FLOAT32 if dtype is None and kind.kind == "f" else kind
-    return Tensor(
-        filled(shape_of("full", (size,)), number(fill_value, kind), kind, device_of(device)).array, requires_grad
-    )
+    shape, value = shape_of("full", (size,)), number("full", fill_value, kind)
+    return Tensor(filled(shape, value, kind, device_of(device)).array, requires_grad)
 
 
 def as_tensor(data: Any, dtype: DTypeLike = None, device: Where = None) -> Tensor:
@@ -184,10 +183,10 @@ def from_numpy(array: Any) -> Tensor:
     return tensor(array)
 
 
-def number(value: Any, dtype: DType) -> Any:
+def number(operator: str, value: Any, dtype: DType) -> Any:
     """The value in that dtype; `ValueError` for an integer that does not fit."""
     values = np.asarray(value)
-    check_fits("full", values, dtype)
+    check_fits(operator, values, dtype)
     return values.astype(dtype)[()]
 
 
@@ -214,7 +213,7 @@ def full_like(
 ) -> Tensor:
     """One number in the shape of x, and by default in its dtype and on its device."""
     kind, where = like(x, dtype, device)
-    return Tensor(filled(x.shape, number(fill_value, kind), kind, where).array, requires_grad)
+    return Tensor(filled(x.shape, number("full_like", fill_value, kind), kind, where).array, requires_grad)
 
 
 @check_arguments
@@ -262,7 +261,7 @@ def new_full(
 ) -> Tensor:
     """One number in that shape, by default in the dtype of x and on its device."""
     kind, where = like(x, dtype, device)
-    array = filled(shape_of("new_full", (size,)), number(fill_value, kind), kind, where).array
+    array = filled(shape_of("new_full", (size,)), number("new_full", fill_value, kind), kind, where).array
     return Tensor(array, requires_grad)
 
 
@@ -310,12 +309,16 @@ def linspace(
     requires_grad: bool = False,
 ) -> Tensor:
     """`steps` numbers from `start` to `end` in equal steps, both included   -> (steps,)"""
-    first, last = real("linspace", "start", start), real("linspace", "end", end)
-    count = integer("linspace", "steps", steps, 0)
+    return Tensor(spaced("linspace", start, end, steps, dtype, device).array, requires_grad)
+
+
+def spaced(operator: str, start: float, end: float, steps: int, dtype: DTypeLike, device: Where) -> Tensor:
+    """Result of `linspace`, whose errors name the operator."""
+    first, last = real(operator, "start", start), real(operator, "end", end)
+    count = integer(operator, "steps", steps, 0)
     array = device_of(device).empty((count,), FLOAT32 if not is_floating(as_dtype(dtype)) else as_dtype(dtype))
     fill_range(array, first, last, (last - first) / max(1, count - 1), count > 1)
-    result = Tensor(array).astype(dtype)
-    return Tensor(result.array, requires_grad)
+    return Tensor(array).astype(dtype)
 
 
 def eye(
@@ -347,7 +350,7 @@ def drawn(
     return array
 
 
-def _floating(operator: str, dtype: DTypeLike) -> Any:
+def floating_dtype(operator: str, dtype: DTypeLike) -> Any:
     kind = as_dtype(dtype)
     if not is_floating(kind):
         raise TypeError(f"{operator}: dtype={kind.name} is not a floating one")
@@ -363,7 +366,7 @@ def rand(
     requires_grad: bool = False,
 ) -> Tensor:
     """Random numbers from 0 up to, and without, 1, equally distributed."""
-    shape, kind = shape_of("rand", lengths, size), _floating("rand", dtype)
+    shape, kind = shape_of("rand", lengths, size), floating_dtype("rand", dtype)
     stream = next_stream("rand", generator)
     return Tensor(drawn(shape, UNIFORM, 0.0, 1.0, kind, device_of(device), stream), requires_grad)
 
@@ -377,7 +380,7 @@ def randn(
     requires_grad: bool = False,
 ) -> Tensor:
     """Random numbers of a normal distribution of mean 0 and deviation 1."""
-    shape, kind = shape_of("randn", lengths, size), _floating("randn", dtype)
+    shape, kind = shape_of("randn", lengths, size), floating_dtype("randn", dtype)
     stream = next_stream("randn", generator)
     return Tensor(drawn(shape, NORMAL, 0.0, 1.0, kind, device_of(device), stream), requires_grad)
 
@@ -422,14 +425,14 @@ def _integers(
 def rand_like(x: AnyTensor, *, dtype: DTypeLike = None, device: Where = None, requires_grad: bool = False) -> Tensor:
     """`rand` in the shape of x, and by default in its dtype and on its device."""
     kind, where = like(x, dtype, device)
-    return Tensor(drawn(x.shape, UNIFORM, 0.0, 1.0, _floating("rand_like", kind), where), requires_grad)
+    return Tensor(drawn(x.shape, UNIFORM, 0.0, 1.0, floating_dtype("rand_like", kind), where), requires_grad)
 
 
 @check_arguments
 def randn_like(x: AnyTensor, *, dtype: DTypeLike = None, device: Where = None, requires_grad: bool = False) -> Tensor:
     """`randn` in the shape of x, and by default in its dtype and on its device."""
     kind, where = like(x, dtype, device)
-    return Tensor(drawn(x.shape, NORMAL, 0.0, 1.0, _floating("randn_like", kind), where), requires_grad)
+    return Tensor(drawn(x.shape, NORMAL, 0.0, 1.0, floating_dtype("randn_like", kind), where), requires_grad)
 
 
 @check_arguments

@@ -271,10 +271,10 @@ def nonzero(x: AnyTensor, *, as_tuple: bool = False) -> Any:
     """
     refuse("nonzero has a number of elements that only the host can count: use where or masked_fill")
     values = x.numpy()
-    found = np.argwhere(values) if not as_tuple else np.stack(np.nonzero(np.atleast_1d(values)), 1)
+    found = np.argwhere(np.atleast_1d(values) if as_tuple else values)
 
     def uploaded(places: Any) -> Tensor:
-        return Tensor(x.device.upload(np.ascontiguousarray(places, np.int64)))
+        return Tensor(x.device.upload(np.ascontiguousarray(places)))
 
     return tuple(map(uploaded, found.T)) if as_tuple else uploaded(found)
 

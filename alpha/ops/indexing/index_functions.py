@@ -79,9 +79,7 @@ def index_fill(x: AnyTensor, dim: int, index: AnyTensor, value: Any) -> Tensor:
     _, sizes, F, _ = _rows("index_fill", x, dim, index)
     named = x.device.zeros((1, sizes[1], 1), BOOL)
     put_rows(named, F, full((1, F.size, 1), True, BOOL, x.device).array, True)  # all of them alike
-    behind = x.ndim - 1 - axis_of("index_fill", x, dim)
-    mask = Tensor(named.reshape((sizes[1], *[1] * behind) if x.ndim else ()))
-    return unchecked(masked_fill)(x, mask, value)
+    return reshaped(unchecked(masked_fill)(reshaped(x, sizes), Tensor(named), value), x.shape)
 
 
 @check_arguments

@@ -154,18 +154,18 @@ smaller = elementwise("smaller", "a != a || a < b ? a : b", lambda y, a, b: np.m
 
 
 def _larger_slope_cpu(dx: Array, a: Array, b: Array, c: Array) -> None:
-    dx[...] = np.where(b == c, a / 2, np.where(b < c, 0, a))
+    dx[...] = np.where(b < c, 0, np.where(b == c, a / 2, a))
 
 
 def _smaller_slope_cpu(dx: Array, a: Array, b: Array, c: Array) -> None:
-    dx[...] = np.where(b == c, a / 2, np.where(b > c, 0, a))
+    dx[...] = np.where(b > c, 0, np.where(b == c, a / 2, a))
 
 
 # a is dY, b the operand, c the other one; equal ones share the gradient
-larger_slope = elementwise("larger_slope", "b == c ? a / 2 : b < c ? 0 : a", _larger_slope_cpu, 3)
+larger_slope = elementwise("larger_slope", "b < c ? 0 : b == c ? a / 2 : a", _larger_slope_cpu, 3)
 
 
-smaller_slope = elementwise("smaller_slope", "b == c ? a / 2 : b > c ? 0 : a", _smaller_slope_cpu, 3)
+smaller_slope = elementwise("smaller_slope", "b > c ? 0 : b == c ? a / 2 : a", _smaller_slope_cpu, 3)
 
 
 LARGEST = {BFLOAT16: (2 - 2.0**-7) * 2.0**127, **{t: float(np.finfo(t).max) for t in (FLOAT32, np.dtype(np.float64))}}
@@ -360,4 +360,4 @@ def _clamp(operator: str, x: Tensor, low: Any, high: Any) -> Tensor:
 
 
 def _range(dtype: Any) -> tuple[int, int]:
-    return (0, 1) if dtype == BOOL else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+    return (False, True) if dtype == BOOL else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))

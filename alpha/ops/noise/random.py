@@ -24,7 +24,18 @@ from alpha.core.tensor import Tensor, as_dtype
 from alpha.errors import ShapeError
 from alpha.ops.activation.softmax import softmax
 from alpha.ops.array.axes import axis_of, unsqueeze
-from alpha.ops.array.creation import INTEGERS, Size, Where, _integers, device_of, drawn, rand, randn, shape_of
+from alpha.ops.array.creation import (
+    INTEGERS,
+    NORMAL,
+    UNIFORM,
+    Size,
+    Where,
+    _integers,
+    device_of,
+    drawn,
+    floating_dtype,
+    shape_of,
+)
 from alpha.ops.indexing.gather_scatter import scatter
 from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import check_arguments, unchecked
@@ -64,7 +75,7 @@ def bernoulli(x: Tensor, p: float | None = None, *, generator: Generator | None 
             wrong = ~((x.array >= 0) & (x.array <= 1))
             if wrong.any():
                 raise ValueError(f"bernoulli: x has {x.array[wrong].flat[0]}; a probability is within 0 and 1")
-        numbers = rand(x.shape, dtype=FLOAT32, device=x.device, generator=generator)
+        numbers = _numbers("bernoulli", UNIFORM, x.shape, FLOAT32, x.device, generator)
         below: Tensor = numbers < given
         return below.astype(x.dtype)
 
@@ -92,8 +103,8 @@ def normal(
         middle, deviation = real("normal", "mean", mean), _deviation(std)
         shape = shape_of("normal", (size,))
         with no_grad():
-            kind = FLOAT32 if dtype is None else dtype
-            made = randn(shape, dtype=kind, device=device_of(device), generator=generator) * deviation + middle
+            kind, where = floating_dtype("normal", FLOAT32 if dtype is None else dtype), device_of(device)
+            made = _numbers("normal", NORMAL, shape, kind, where, generator) * deviation + middle
         return Tensor(made.array, requires_grad)
     if size is not None or dtype is not None or device is not None:
         raise TypeError("normal: size, dtype and device are those of the tensors mean and std")
@@ -107,11 +118,18 @@ def normal(
             f"normal: the shapes do not broadcast  (shapes {tensors[0].shape}, {tensors[1].shape})"
         ) from None
     with no_grad():
-        numbers = randn(shape, dtype=tensors[0].dtype, device=tensors[0].device, generator=generator)
+        numbers = _numbers("normal", NORMAL, shape, tensors[0].dtype, tensors[0].device, generator)
         made = numbers * (std if isinstance(std, Tensor) else _deviation(std))
         return Tensor(
             (made + (mean if isinstance(mean, Tensor) else real("normal", "mean", mean))).array, requires_grad
         )
+
+
+def _numbers(
+    operator: str, kind: int, shape: tuple[int, ...], dtype: Any, device: Any, generator: Generator | None
+) -> Tensor:
+    """Numbers from 0 up to 1, or of a normal distribution of mean 0 and deviation 1."""
+    return Tensor(drawn(shape, kind, 0.0, 1.0, dtype, device, next_stream(operator, generator)))
 
 
 def _deviation(std: Any) -> float:
@@ -240,7 +258,7 @@ def geometric_(x: Tensor, p: float, *, generator: Generator | None = None) -> Te
     chance = real("geometric_", "p", p)
     if not 0 < chance < 1:
         raise ValueError(f"geometric_: p={chance} is not between 0 and 1")
-    uniform = rand(x.shape, dtype=_dtype(x), device=x.device, generator=generator)
+    uniform = _for("geometric_", UNIFORM, x, generator)
     # ln(1 - p) is below 0, and so is ln(1 - u)
     failures = (1 - uniform).log() / math.log1p(-chance)
     return x.copy_(failures.ceil().clamp(min=1).astype(x.dtype))
@@ -255,7 +273,7 @@ def cauchy_(x: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Ge
     """
     middle, width = real("cauchy_", "median", median), _above("cauchy_", "sigma", sigma)
     _floating("cauchy_", x)
-    angle = (rand(x.shape, dtype=_dtype(x), device=x.device, generator=generator) - 0.5) * math.pi
+    angle = (_for("cauchy_", UNIFORM, x, generator) - 0.5) * math.pi
     return x.copy_((angle.tan() * width + middle).astype(x.dtype))
 
 
@@ -268,19 +286,19 @@ def log_normal_(x: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Ge
     """
     middle, width = real("log_normal_", "mean", mean), _above("log_normal_", "std", std)
     _floating("log_normal_", x)
-    drawn = randn(x.shape, dtype=_dtype(x), device=x.device, generator=generator)
-    return x.copy_((drawn * width + middle).exp().astype(x.dtype))
+    return x.copy_((_for("log_normal_", NORMAL, x, generator) * width + middle).exp().astype(x.dtype))
 
 
 def _waiting(operator: str, x: Tensor, generator: Generator | None = None) -> Tensor:
     """Numbers of the density exp(-y), in the dtype of x."""
     _floating(operator, x)
-    return (-(1 - rand(x.shape, dtype=_dtype(x), device=x.device, generator=generator)).log()).astype(x.dtype)
+    return (-(1 - _for(operator, UNIFORM, x, generator)).log()).astype(x.dtype)
 
 
-def _dtype(x: Tensor) -> object:
-    """Dtype in which the numbers are drawn."""
-    return x.dtype if is_floating(x.dtype) and x.dtype != BFLOAT16 else FLOAT32
+def _for(operator: str, kind: int, x: Tensor, generator: Generator | None) -> Tensor:
+    """Numbers in the shape of x, in float32 unless x is float64."""
+    dtype = x.dtype if is_floating(x.dtype) and x.dtype != BFLOAT16 else FLOAT32
+    return _numbers(operator, kind, x.shape, dtype, x.device, generator)
 
 
 def _floating(operator: str, x: Tensor) -> None:

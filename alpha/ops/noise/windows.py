@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from alpha.core.host_values import DTypeLike
 from alpha.core.numerics import FLOAT32, is_floating
 from alpha.core.tensor import Tensor, as_dtype
-from alpha.ops.array.creation import Where, linspace
+from alpha.ops.array.creation import Where, spaced
 from alpha.ops.kernel.options import integer, real
 
 
@@ -24,7 +24,7 @@ def logspace(
 ) -> Tensor:
     """`steps` powers of the base, from base^start to base^end in equal ratios, both included   -> (steps,)"""
     of = real("logspace", "base", base)
-    exponents = linspace(start, end, steps, dtype=_dtype("logspace", dtype), device=device)
+    exponents = spaced("logspace", start, end, steps, _dtype("logspace", dtype), device)
     return Tensor((of**exponents).astype(dtype).array, requires_grad)
 
 
@@ -97,7 +97,7 @@ def _turns(operator: str, length: int, periodic: bool, dtype: DTypeLike, device:
     """n / N for each sample   -> (length,)"""
     count = integer(operator, "window_length", length, 0)
     last = (count - 1) / max(1, count) if periodic else 1.0
-    return linspace(0.0, last, count, dtype=_dtype(operator, dtype), device=device)
+    return spaced(operator, 0.0, last, count, _dtype(operator, dtype), device)
 
 
 def _cosines(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from helpers import check_gradient
+from trials import trials
 
 import alpha
 import alpha.nn.functional as F
@@ -98,3 +101,68 @@ def test_errors(device: str) -> None:
             x.reshape(shape)
     with pytest.raises(ShapeError, match=r"transpose: 1 is not an axis of shape \(4,\)"):
         F.transpose(alpha.tensor(np.zeros(4, np.float32), device=device), 0, 1)
+
+
+@pytest.mark.parametrize("shape", [(-2, -2), (-2, 2), (2, -3), (-1, -1), (3,), (0, -1), (-4,)], ids=str)
+def test_lengths_that_do_not_fit_are_refused(shape: tuple[int, ...]) -> None:
+    x = alpha.zeros(4)
+    for call in (lambda: x.reshape(shape), lambda: F.reshape(x, shape), lambda: x.view(*shape)):
+        with pytest.raises(
+            ShapeError, match=rf"^reshape: 4 elements of shape \(4,\) do not fit {re.escape(str(shape))}"
+        ):
+            call()
+
+
+def test_a_length_that_follows_from_the_others(device: str) -> None:
+    """The number of all elements does not tell it if another axis has none."""
+    for N in (2, 0):
+        x = alpha.zeros(N, 6, 3, device=device)
+        assert x.unflatten(1, (2, -1)).shape == (N, 2, 3, 3)
+        assert x.unflatten(-2, (-1, 6)).shape == (N, 1, 6, 3)
+    assert alpha.zeros(0, 3, device=device).unflatten(0, (-1, 5)).shape == (0, 5, 3)
+
+
+def test_axes_that_do_not_fit_are_refused() -> None:
+    x = alpha.zeros(2, 3)
+    wrong: list[tuple[Callable[[], Any], type[Exception], str]] = [
+        (lambda: x.flip((0, -2)), ShapeError, r"flip: dims=\(0, -2\) name an axis of shape \(2, 3\) twice"),
+        (lambda: x.flip(2), ShapeError, r"flip: 2 is not an axis of shape \(2, 3\); only -2 to 1"),
+        (lambda: x.flip(0.5), TypeError, "flip: dims=0.5 is not an integer"),
+        (lambda: x.flip((2, 0.5)), TypeError, "flip: dims=0.5 is not an integer"),
+        (lambda: x.permute(0), ShapeError, r"permute: dims=\(0,\) are not the axes of shape \(2, 3\)"),
+        (lambda: F.permute(x, 0), TypeError, "permute: dims=0 is not a tuple of integers"),
+        (lambda: x.transpose(0, "1"), TypeError, "transpose: dim1='1' is not an integer"),
+        (lambda: x.transpose("0", 1), TypeError, "transpose: dim0='0' is not an integer"),
+        (lambda: x.swapaxes(0, "1"), TypeError, "swapaxes: axis1='1' is not an integer"),
+        (lambda: x.swapaxes("0", 1), TypeError, "swapaxes: axis0='0' is not an integer"),
+        (
+            lambda: x.movedim((0, 1), 0),
+            ShapeError,
+            r"movedim: source=\(0, 1\) and destination=0 name different numbers",
+        ),
+        (lambda: x.movedim("0", 0), TypeError, "movedim: source='0' is not an integer"),
+        (lambda: x.movedim(0, "0"), TypeError, "movedim: destination='0' is not an integer"),
+        (lambda: x.squeeze("0"), TypeError, "squeeze: dim='0' is not an integer"),
+        (lambda: x.unsqueeze(3), ShapeError, r"unsqueeze: 3 is not an axis of shape \(2, 3\); only -3 to 2"),
+        (lambda: x.expand(3), ShapeError, r"expand: shape \(2, 3\) does not expand to \(3,\)"),
+        (lambda: x.expand(-1, 2, 3), ShapeError, r"expand: shape \(2, 3\) does not expand to \(-1, 2, 3\)"),
+        (lambda: x.repeat(2), ShapeError, r"repeat: 1 numbers \(2,\) for the 2 axes of shape \(2, 3\)"),
+        (lambda: x.tile(("2",)), TypeError, "tile: dims='2' is not an integer"),
+        (lambda: x.rot90(1, (0,)), ShapeError, r"rot90: two axes are needed, not dims=\(0,\)"),
+        (lambda: x.roll((1, 2)), ShapeError, r"roll: dims are needed for the 2 numbers of shifts=\(1, 2\)"),
+        (lambda: x.roll((1, 2), 0), ShapeError, "roll: 2 numbers of shifts=.* for 1 axes of dims=0"),
+        (lambda: alpha.tensor(0.0).unflatten(0, (1,)), ShapeError, r"unflatten: 0 is not an axis of shape \(\)"),
+        *(
+            (
+                lambda sizes=sizes: x.unflatten(1, sizes),
+                ShapeError,
+                rf"unflatten: sizes={re.escape(str(sizes))} do not fit",
+            )
+            for sizes in ((2,), (), (0, -1), (2, -1), (-1, -1), (-1, -1, 1), (3, 0), (1, 4), (4, -1), (1, 1))
+        ),
+        (lambda: x.unflatten(1, (-2,)), ValueError, "unflatten: sizes=-2 must be at least -1"),
+    ]
+    with trials() as trial:
+        for call, error, message in wrong:
+            with trial(message), pytest.raises(error, match=rf"^{message}"):
+                call()

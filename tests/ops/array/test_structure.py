@@ -210,9 +210,16 @@ def test_errors_name_what_is_wrong(device: str) -> None:
         (lambda: x.index_fill(0, i, v), TypeError, "index_fill: value is not a number or a 0-d Tensor"),
         (lambda: x.index_copy(0, i, v), ShapeError, r"index_copy: source must have the shape \(1, 5\)"),
         (lambda: x.index_copy(0, i, v.double()), TypeError, "index_copy: x has dtype float32 and source dtype float64"),
+        (lambda: x.index_fill(0, v, 1.0), TypeError, "index_fill: index has dtype float32; int64 or int32 is needed"),
+        (lambda: x.index_copy(0, i.reshape(1, 1), x), ShapeError, r"index_copy: index \(I,\) or \(\) is needed"),
         (lambda: x.index_put((), v), TypeError, "index_put: indices="),
+        (lambda: x.index_put((None,), v), TypeError, "index_put: indices=.* has no index array"),
+        (lambda: x.index_put((i,), v.double()), TypeError, "index_put: x has dtype float32 and values dtype float64"),
+        (lambda: x.take(v), TypeError, "take: index has dtype float32; int64 or int32 is needed"),
         (lambda: (x > 0).index_put((i,), v > 0, True), TypeError, "index_put: x has dtype bool"),
         (lambda: x.masked_select(x), TypeError, "masked_select: the mask has dtype float32"),
+        (lambda: x.masked_select(v[:3] > 0), ShapeError, r"masked_select: the shapes do not broadcast  \(x \(4, 5\)"),
+        (lambda: x.masked_scatter(v[:3] > 0, v), ShapeError, r"masked_scatter: the shapes do not broadcast"),
         (lambda: x.masked_scatter(x > 0, v[:0]), ShapeError, "masked_scatter: source has no elements"),
         (lambda: v[:0].take(i), IndexError, "take: x has no elements"),
         (lambda: x.repeat_interleave(i.cpu(), 1), DeviceError, "repeat_interleave: x is on cuda and repeats on cpu")
@@ -237,3 +244,27 @@ def test_errors_name_what_is_wrong(device: str) -> None:
     for call, error, message in wrong:
         with pytest.raises(error, match=rf"^{message}"):
             call()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("at", [[0], 0], ids=str)
+def test_a_number_is_one_row_of_one_element(device: str, at: Any) -> None:
+    """Functions of the rows of an axis take a tensor without axes, whose only axis has length 1."""
+    torch = pytest.importorskip("torch")
+    calls: dict[str, Callable[..., Any]] = {
+        "index_fill": lambda f, x, i, v: f.index_fill(x, 0, i, 7.0),
+        "index_copy": lambda f, x, i, v: f.index_copy(x, -1, i, v),
+        "index_add": lambda f, x, i, v: f.index_add(x, 0, i, v.reshape(()), alpha=2),
+        "index_select": lambda f, x, i, v: f.index_select(x, 0, i),
+        "gather": lambda f, x, i, v: f.gather(x, 0, i),
+        "scatter": lambda f, x, i, v: f.scatter(x, 0, i, v),
+        "scatter_add": lambda f, x, i, v: f.scatter_add(x, 0, i, v),
+        "take": lambda f, x, i, v: f.take(x, i),
+        "take_along_dim": lambda f, x, i, v: f.take_along_dim(x, i),
+    }
+    for name, call in calls.items():
+        given = np.float32(3), np.array(at), np.full(np.shape(at), 5, np.float32)
+        found = call(alpha, *(alpha.tensor(value, device=device) for value in given))
+        expected = call(torch, *(torch.tensor(value) for value in given))
+        assert found.shape == tuple(expected.shape), name
+        np.testing.assert_array_equal(found.numpy(), expected.numpy(), err_msg=name)

@@ -16,7 +16,7 @@ from alpha.core.numerics import BFLOAT16
 from alpha.errors import ShapeError
 from alpha.nn import functional as F
 from alpha.ops.conv2d import cpu, cuda_target
-from alpha.ops.conv2d.groups import depthwise, grouped_cpu, small_groups, small_groups_sm80
+from alpha.ops.conv2d.groups import depthwise, grouped_cpu, small_groups, small_groups_sm80, small_groups_weight_sm80
 from alpha.ops.conv2d.launch import plan
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration, ConvProblem, Target
@@ -226,6 +226,21 @@ def test_tiles_of_tensor_cores_cover_the_layer(item: int) -> None:
                 first = m.first_vector(channel // tile.channels * tile.channels, 16 // item)
                 end = m.first_vector(channel, 16 // item) + m.vectors(channel, 16 // item)
                 assert end - first <= tile.VECTORS, (s, tile)
+
+
+@pytest.mark.parametrize("padding", [0, 3], ids=["more inputs", "more outputs"])
+def test_offsets_reach_all_images_of_a_block(padding: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The images of a block, and one more, have fewer bytes than the largest offset."""
+    s = conv_shape("test", (2, 9, 8, 64), (64, 3, 3, 8), (1, 1), (padding, padding), groups=8)
+    pixels = max(9 * 8, s.OH * s.OW)
+    assert (s.OH * s.OW > 9 * 8) is (padding > 0)
+    tiles = [(small_groups_sm80, operator, small_groups_sm80.tile_of(operator, s, 2)) for operator in (FORWARD, INPUT)]
+    for module, operator, tile in (*tiles, (small_groups_weight_sm80, WEIGHT, small_groups_weight_sm80.tile_of(s))):
+        images = (tile.STRIPS + 1) * pixels * 64 * 2
+        for limit in (images, images + 1):
+            monkeypatch.setattr(module, "MAX_OFFSET", limit)
+            found = module.supports(s) if operator == WEIGHT else module.supports(operator, s, 2)
+            assert found is (limit > images)
 
 
 # -- layers -----------------------------------------------------------------------------------------

@@ -85,3 +85,10 @@ def test_errors(device: str) -> None:
         F.interpolate(x, 2, mode="area", antialias=True)
     with pytest.raises(ValueError, match=r"size=2 and scale_factor=2\.0; one of them is needed"):
         F.interpolate(x, 2, 2.0)
+    for value, message in ((0.0, "is not positive"), ((2.0, -1.0), "is not positive"), ((2.0,), "nor 2 of them")):
+        with pytest.raises(ValueError, match=rf"^interpolate: scale_factor=.* {message}"):
+            F.interpolate(x, scale_factor=value)
+    with pytest.raises(ValueError, match=r"^interpolate: mode='linearly' is not one of nearest, "):
+        F.interpolate(x, 2, mode="linearly")
+    with pytest.raises(ValueError, match=r"^interpolate: recompute_scale_factor=True needs scale_factor, and size is"):
+        F.interpolate(x, 2, recompute_scale_factor=True)

@@ -287,8 +287,35 @@ def test_padding_that_would_surround_a_map_of_pytorch_warns() -> None:
     with pytest.warns(UserWarning, match=r"adds 1 channels on both sides of the images \(2, 5, 6, 3\), which are NHWC"):
         F.pad(images, (1, 1, 2, 2))
     assert F.pad(images, (0, 0, 1, 1, 2, 2)).shape == (2, 9, 8, 3)
-    for x, pad in ((alpha.ones(2, 5, 6, 8), (1, 1, 2, 2)), (images, (0, 1, 0, 1)), (images, (1, 1))):
+    for x, pad in (
+        (alpha.ones(2, 5, 6, 8), (1, 1, 2, 2)),
+        (images, (0, 1, 0, 1)),
+        (images, (0, 0, 1, 1)),
+        (images, (1, 1)),
+    ):
         F.pad(x, pad)  # scores of an attention, or one axis
+
+
+def test_padding_that_does_not_fit_is_refused() -> None:
+    x = alpha.ones(3, 4)
+    wrong: list[tuple[tuple[Any, ...], type[Exception], str]] = [
+        (((1, 1), "mirror"), ValueError, "mode='mirror' is not one of constant, reflect, replicate, circular"),
+        (((1, 1, 1),), ShapeError, r"pad=\(1, 1, 1\) must be pairs, one for each of the last axes of shape \(3, 4\)"),
+        (((1,) * 6,), ShapeError, r"pad=\(1, 1, 1, 1, 1, 1\) must be pairs"),
+        (((1, 1), "constant", "0"), TypeError, "value='0' is not a number"),
+        (((1, 1), "reflect", 0.0), ValueError, "value=0.0 is for mode='constant', not for mode='reflect'"),
+        (((-3, -2),), ShapeError, r"axis 1 of shape \(3, 4\) is shorter than -3 and -2 take away"),
+        (((0, 4), "reflect"), ShapeError, "0 and 4 do not fit axis 1 .* mode='reflect'; each may be at most 3"),
+        (((5, 0), "circular"), ShapeError, "5 and 0 do not fit axis 1 .* mode='circular'; each may be at most 4"),
+        (((-5, 0), "replicate"), ShapeError, "-5 and 0 do not fit axis 1"),
+    ]
+    for given, error, message in wrong:
+        with pytest.raises(error, match=rf"^pad: {message}"):
+            F.pad(x, *given)
+    with pytest.raises(ShapeError, match=r"^pad: .* mode='replicate'; each may be at most 0"):
+        F.pad(alpha.ones(3, 0), (1, 0), "replicate")
+    for given in (((-2, -2),), ((3, 3), "reflect"), ((4, 4), "circular"), ((-4, 0), "replicate")):  # just so
+        F.pad(x, *given)
 
 
 @pytest.mark.torch
@@ -348,6 +375,37 @@ def test_gathering_is_refused_with_the_shapes(device: str) -> None:
         F.scatter(index, 1, index, x)
     with pytest.raises(TypeError, match=r"index_select: index has dtype float32; int64 or int32 is needed"):
         F.index_select(x, 0, x[0])
+    wrong: list[tuple[Callable[[], Any], type[Exception], str]] = [
+        (lambda: F.gather(x, 0, index[0]), ShapeError, r"gather: x and index need as many axes  \(x \(3, 4\), index"),
+        (lambda: F.take_along_dim(x, index[0], 1), ShapeError, "take_along_dim: as many axes are needed"),
+        (lambda: F.take_along_dim(x, index, 1), ShapeError, "take_along_dim: the axes do not broadcast"),
+        (lambda: F.take_along_dim(x, x, 1), TypeError, "take_along_dim: index has dtype float32; int64 or int32"),
+        (lambda: F.index_select(x, 0, index), ShapeError, r"index_select: index \(I,\) or \(\) is needed"),
+        (lambda: F.index_select(x.sum(), 0, index[0]), ShapeError, "index_select: x is a number, so index has one"),
+        (
+            lambda: F.index_add(x, 0, index, x),
+            ShapeError,
+            r"index_add: index \(I,\) and source as x, but I long on axis 0",
+        ),
+        (
+            lambda: F.index_add(x, 0, index[0], x),
+            ShapeError,
+            r"index_add: .* \(x \(3, 4\), index \(5,\), source \(3, 4\)",
+        ),
+        (
+            lambda: F.index_add(x > 0, 0, index[0, :3], x > 0),
+            TypeError,
+            "index_add: x has dtype bool, which has no sum",
+        ),
+        (lambda: F.scatter(x, 0, index, x, reduce="multiply"), ValueError, "scatter: reduce='multiply' is not offered"),
+        (lambda: F.scatter(x, 0, index, "1"), TypeError, "scatter: src is a str, a Tensor or a number is needed"),
+        (lambda: F.scatter(x, 0, x, 1.0), TypeError, "scatter: index has dtype float32; int64 or int32 is needed"),
+        (lambda: F.gather(x, 0, x[:0]), TypeError, "gather: index has dtype float32; int64 or int32 is needed"),
+        (lambda: F.scatter_add(x, 0, x[:0], x), TypeError, "scatter_add: index has dtype float32; int64 or int32"),
+    ]
+    for call, error, message in wrong:
+        with pytest.raises(error, match=rf"^{message}"):
+            call()
     if device == "cpu":
         with pytest.raises(IndexError, match=r"index 7 is out of range for an axis of length 3"):
             F.gather(x, 0, alpha.tensor([[7]]))

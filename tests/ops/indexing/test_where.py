@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -25,3 +27,16 @@ def test_where_without_values_names_the_places(device: str) -> None:
     assert (rows.tolist(), columns.tolist()) == ([0, 1], [1, 0])
     with pytest.raises(TypeError, match="where: a NoneType is no operand"):
         alpha.where(x > 0, 1.0)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("values", [3, 0, [], [0.0, 2.0, -1.0], [[0, 5], [0, 0], [7, 8]]], ids=str)
+def test_nonzero_gives_pytorchs_places(device: str, values: Any) -> None:
+    torch = pytest.importorskip("torch")
+    x, twin = alpha.tensor(np.array(values), device=device), torch.tensor(np.array(values))
+    found = [x.nonzero(), *x.nonzero(as_tuple=True)]
+    expected = [twin.nonzero(), *twin.nonzero(as_tuple=True)]
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == np.int64
+        assert ours.device.name == device
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())

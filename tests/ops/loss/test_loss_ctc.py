@@ -89,6 +89,15 @@ def test_bfloat16_is_computed_in_float32(device: str, rng: np.random.Generator) 
     assert F.ctc_loss(x, labels, [6, 5], [2, 2]).item() == wide.item()
 
 
+def test_targets_that_are_no_integers_are_refused(device: str) -> None:
+    x = alpha.zeros(4, 2, 3, device=device)
+    for dtype in ("float32", "bool", "uint8"):
+        with pytest.raises(TypeError, match=f"^ctc_loss: targets have dtype {dtype}; int64 or int32 is needed"):
+            F.ctc_loss(x, alpha.ones(2, 2, dtype=dtype, device=device), [4, 4], [2, 2])
+    for dtype in ("int32", "int64"):
+        assert np.isfinite(F.ctc_loss(x, alpha.ones(2, 1, dtype=dtype, device=device), [4, 4], [1, 1]).item())
+
+
 @pytest.mark.parametrize(
     ("shape", "labels", "times", "counts", "options", "message"),
     [

@@ -170,3 +170,30 @@ def test_signs_of_python(device: str) -> None:
     for name in ("eq", "ne", "lt", "le", "gt", "ge"):
         with pytest.raises(TypeError, match=rf"{name}: str is no operand"):
             getattr(alpha, name)(x, "1")
+
+
+def test_clamp_of_whole_numbers_with_one_bound(device: str) -> None:
+    """The other bound is the end of the dtype."""
+    for dtype in ("bool", "uint8", "int32", "int64"):
+        ends = (0, 1) if dtype == "bool" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        values = np.array([*ends, 1], dtype)
+        kind = bool if dtype == "bool" else int  # a number of another kind would change the dtype
+        for given in ({"min": kind(0)}, {"min": kind(1)}, {"max": kind(0)}, {"max": kind(1)}):
+            found = alpha.tensor(values, device=device).clamp(**given)
+            expected = np.clip(values.astype(object), given.get("min", ends[0]), given.get("max", ends[1]))
+            assert found.dtype == dtype
+            np.testing.assert_array_equal(found.numpy(), expected.astype(dtype), err_msg=f"{dtype} {given}")
+            if dtype != "bool":
+                np.testing.assert_array_equal(found.numpy(), torch.tensor(values).clamp(**given).numpy())
+
+
+def test_equal_operands_share_the_gradient_and_others_do_not(device: str) -> None:
+    a, b = [1.0, 2.0, 3.0, np.nan, 1.0], [2.0, 2.0, 2.0, 1.0, np.nan]
+    for function, expected in ((alpha.maximum, [0.0, 0.5, 1.0]), (alpha.minimum, [1.0, 0.5, 0.0])):
+        x, y = (alpha.tensor(v, requires_grad=True, device=device) for v in (a, b))
+        function(x, y).sum().backward()
+        assert x.grad is not None
+        assert y.grad is not None
+        assert x.grad.tolist()[:3] == expected
+        assert y.grad.tolist()[:3] == [1 - share for share in expected]
+        assert x.grad.tolist()[3:] == y.grad.tolist()[3:] == [1.0, 1.0]  # the NaN of the result is of both

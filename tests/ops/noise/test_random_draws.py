@@ -180,16 +180,37 @@ def test_distributions_that_are_refused() -> None:
     x = alpha.zeros(2)
     calls: list[tuple[Callable[[], object], type[Exception], str]] = [
         (lambda: x.exponential_(0), ValueError, "exponential_: lambd=0.0 is not above 0"),
+        (lambda: x.exponential_("1"), TypeError, "exponential_: lambd='1' is not a number"),
         (lambda: x.geometric_(1.0), ValueError, "geometric_: p=1.0 is not between 0 and 1"),
+        (lambda: x.geometric_("1"), TypeError, "geometric_: p='1' is not a number"),
         (lambda: x.cauchy_(0, -1), ValueError, "cauchy_: sigma=-1.0 is not above 0"),
+        (lambda: x.cauchy_("0"), TypeError, "cauchy_: median='0' is not a number"),
         (lambda: x.log_normal_("1"), TypeError, "log_normal_: mean='1' is not a number"),
+        (lambda: x.log_normal_(1, 0), ValueError, "log_normal_: std=0.0 is not above 0"),
+        (lambda: x.long().log_normal_(), TypeError, "log_normal_: x has dtype int64"),
+        (lambda: alpha.normal("0", x + 1), TypeError, "normal: mean='0' is not a number"),  # type: ignore[arg-type]
+        (lambda: alpha.normal(x, "1"), TypeError, "normal: std='1' is not a number"),  # type: ignore[arg-type]
         (lambda: x.long().exponential_(), TypeError, "exponential_: x has dtype int64; float32, float64 or bfloat16"),
         (lambda: x.long().cauchy_(), TypeError, "cauchy_: x has dtype int64"),
         (lambda: x.requires_grad_().log_normal_(), alpha.GradientError, "copy_"),
     ]
     for call, error, message in calls:
-        with pytest.raises(error, match=message):
+        with pytest.raises(error, match=f"^{message}"):
             call()
+
+
+@pytest.mark.parametrize("name", ["exponential_", "cauchy_", "log_normal_"])
+def test_numbers_are_drawn_as_exactly_as_the_dtype_holds_them(device: str, name: str) -> None:
+    def draw(dtype: str) -> Tensor:
+        alpha.manual_seed(3)
+        drawn: Tensor = getattr(alpha.zeros(50, dtype=dtype, device=device), name)()
+        assert drawn.dtype == dtype
+        return drawn
+
+    np.testing.assert_array_equal(draw("bfloat16").numpy(), draw("float32").bfloat16().numpy())
+    if device == "cpu":
+        wide = draw("float64").numpy()
+        assert np.count_nonzero(wide != wide.astype(np.float32)) > 25
 
 
 def test_probabilities(device: str) -> None:

@@ -152,6 +152,22 @@ def test_errors(device: str) -> None:
         F.layer_norm(x, 2.5)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("layer", [nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d])
+def test_what_an_instance_norm_refuses(layer: Any) -> None:
+    name = layer.__name__
+    with pytest.raises(ValueError, match=f"^{name}: momentum=None is not offered; only a number"):
+        layer(3, momentum=None)
+    x = alpha.zeros(2, *[4] * int(name[-2]), 3)
+    with pytest.raises(ShapeError, match=f"^{name}: x has 3 channels, num_features=4"):
+        layer(4, affine=True)(x)
+    late = layer(3).eval()
+    late.track_running_stats = True
+    with pytest.raises(
+        ValueError, match=f"^{name}: track_running_stats=True was written to a layer that was made with"
+    ):
+        late(x)
+
+
 def test_running_statistics_of_instances(device: str) -> None:
     x = np.random.default_rng(0).standard_normal((3, 4, 5, 2)).astype(np.float32) * 2 + 1
     layer = nn.InstanceNorm2d(2, momentum=0.25, track_running_stats=True).to(device)
