@@ -21,6 +21,7 @@ import alpha
 
 # a name in errors, and the functions in whose errors it stands because they call it, or share its check
 ALSO: dict[str, str] = {
+    "abs": "absolute",
     "add": "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d linear "
     "multi_head_attention_forward scaled_dot_product_attention",
     "amin": "aminmax",
@@ -54,6 +55,7 @@ ALSO: dict[str, str] = {
     "sub": "cumulative_trapezoid dist rsub subtract trapezoid trapz",
     "sum": "count_nonzero nanmean nansum",
     "transpose": "swapdims",
+    "trapezoid": "trapz",
     "trunc": "fix",
     "var": "var_mean",
     "where": "heaviside masked_fill",

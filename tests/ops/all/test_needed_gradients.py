@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rows.every import FUNCTIONS
-from rows.kinds import FunctionRow, each
+from rows.kinds import FunctionRow, each, joined
 from trials import trials
 
 import alpha
@@ -19,7 +19,7 @@ from alpha import Tensor
 from alpha.autograd.function import Function
 
 # operators whose other gradients cost nothing, or come from the same kernel
-TOGETHER = {"BatchNorm", "GroupNormStep", "PReLUStep", "ScatterAdd", "ScatterFold"}
+TOGETHER = {"BatchNorm", "GroupNormStep", "ScatterAdd", "ScatterFold"}
 
 
 def nodes_of(y: Tensor) -> list[Function]:
@@ -61,7 +61,7 @@ def test_a_gradient_that_nobody_wants_is_not_computed(row: FunctionRow) -> None:
             leaf = alpha.tensor(floats[wanted], requires_grad=True)
             with trial(wanted, beside):
                 result = row.function(**{**usual, beside: alpha.tensor(floats[beside]), wanted: leaf * 1.0})
-                y = result[0] if isinstance(result, (tuple, list)) else result
+                y = joined(result)
                 unwanted = [(node.name, computed(node)) for node in nodes_of(y) if node.name not in TOGETHER]
                 if y.requires_grad:
                     y.backward(alpha.tensor(np.ones(y.shape, y.dtype)))
