@@ -60,7 +60,7 @@ FACTORS = (0.5, 0.7, 0.85, 0.95, 0.98, 1.02, 1.05, 1.18, 1.4, 2.0)
 FINE = (0.7, 0.85, 0.93, 0.97, 1.03, 1.08, 1.18, 1.4)
 ROUNDS, CHOICE_ROUNDS = 6, 3
 START = {**USUAL, "step": 100.0, "end": 500.0}  # of rates that are not stored, as 0 has no multiples
-OF_THE_GPU = ("launch", "memory", "partial", "overlap", "memory_overlap", "least_active")
+OF_THE_GPU = ("launch", "memory", "partial", "not_hidden", "memory_not_hidden", "least_active")
 NEAR, FAR_WEIGHT = (
     0.25,
     0.02,

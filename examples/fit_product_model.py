@@ -37,7 +37,7 @@ from alpha.ops.conv2d.select.product_table import PRODUCTS, as_convolution
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.select.time_model import FFMA_PRODUCT, FITTED, Constants
 from alpha.ops.gemm.tiles import FFMA, Product, ffma
-from alpha.ops.matmul.cuda import run_row
+from alpha.ops.matmul.cuda import run_configuration
 
 LENGTHS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 65536)
 LEAST, MOST, MOST_ELEMENTS = 1 << 12, 1 << 36, 1 << 26  # operations of a product; elements of a matrix
@@ -79,7 +79,7 @@ def measured(count: int, budget_ms: float) -> Iterator[Sample]:
         rows = {}
         for precision in ("float32", "tf32"):
             rows[precision] = v = choose(*_convolution(p), target, precision)
-            calls[precision] = lambda p=p, v=v, A=A, B=B: run_row(p, v, A, B)  # type: ignore[misc]
+            calls[precision] = lambda p=p, v=v, A=A, B=B: run_configuration(p, v, A, B)  # type: ignore[misc]
         times = measure([Contestant(name, call, clock, _nothing) for name, call in calls.items()], budget_ms)
         ms = dict(zip(calls, times, strict=True))
         for precision, v in rows.items():

@@ -94,6 +94,10 @@ def load(
             come back to the device that they were on; those of PyTorch's files are on the cpu.
         weights_only: changes nothing, as a file is never more than data.
 
+    A file is checked before anything in it is used: that it is a regular one (`files.py`), then the sizes, offsets,
+    dtypes and checksums of the tensors (`tensor_files.py`); of PyTorch's files that a pickle names nothing but data
+    (`pickles.py`), and the parts of the archive (`torch_files.py`).
+
     Returns:
         What was saved. PyTorch's state dicts are state dicts of the layout "NCHW", which `load_state_dict` turns; those
         of safetensors files have tensors on the cpu, and the layout that `save_weights` wrote, or None. Other programs'

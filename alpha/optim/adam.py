@@ -1,7 +1,8 @@
 """Adam and its relatives AdamW, NAdam, RAdam, Adamax and AdaMod: one fused update per group.
 
 Their moments are updated by `update_moments`. Each optimizer has a section: the numbers of a step, the update of a
-parameter in numpy, and the class. The updates of a GPU are in `cuda/optimizer/`.
+parameter in numpy, and the class. Their kernels are `cuda/optimizer/adam.cu` and
+the files beside it, one per optimizer; `fused.py` launches them.
 """
 
 from __future__ import annotations

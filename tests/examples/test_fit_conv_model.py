@@ -92,7 +92,7 @@ def test_rates_only_keeps_all_other_constants(
     command = [str(candidates), "--gpu", "A GPU", "--output", str(tmp_path), "--rates-only"]
     assert script.main(command) == 2
     assert "--rates-only needs" in capsys.readouterr().err
-    stored = {"launch": 5000.0, "overlap": 0.2, "slowdown": {"not measured": 3.0}}
+    stored = {"launch": 5000.0, "not_hidden": 0.2, "slowdown": {"not measured": 3.0}}
     fitted.write_text(json.dumps(stored))
     assert script.main(command) == 0
     found = json.loads(fitted.read_text())

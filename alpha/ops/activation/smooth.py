@@ -1,7 +1,4 @@
-"""Activations without a kink, as `relu_family.py` describes them.
-
-More activations without a kink: relatives of the sigmoid, of tanh and of ELU.
-"""
+"""Activations without a kink, as `relu_family.py` describes them: relatives of the sigmoid, of tanh and of ELU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Methods of Tensor: those of the table of names, those that Python's signs call, and forms in place.
+"""Methods of Tensor: those of the table of names, those that Python's operators call, and forms in place.
 
 `python tests/house/tensor_methods.py` writes their types into alpha/core/methods.py.
 """
@@ -53,7 +53,7 @@ def written_form(name: str, function: Method) -> Method:
     return method
 
 
-# signs of Python in which the operator is written into the tensor
+# augmented assignments of Python, `x //= y`, which write the operator's result into the tensor
 AUGMENTED = {
     "__ifloordiv__": division.floor_divide,
     "__imod__": division.remainder,
@@ -214,23 +214,23 @@ def _with_other_names(methods: dict[str, Method]) -> dict[str, Method]:
 
 
 _functions: dict[str, Method] = {
-    **unary.IN_PLACE,  # of which those in `names.WRITTEN` are made anew below
+    **unary.IN_PLACE,
     **_of_rooms(),
     **{f"{step.name}_": _overwriting(step) for step in smooth.IN_PLACE},
     "relu_": _overwriting(relu_family.relu),
     **{name: _cast_to(dtype) for name, dtype in CASTS.items()},
-    # whose name in the room is another one
+    # whose name in the room is another one, or which take other arguments than the function
     "type": conversion.type_of,
     "unfold": index_functions.sliding,
     "reshape": layout.reshape_method,
     "view": _view,
     "where": _where,
-    "contiguous": conversion.contiguous,  # it counts who refers to x
+    "contiguous": conversion.contiguous,  # unchanged: it looks how many names refer to x
     "__getitem__": getitem_setitem.get_item,
     "__setitem__": getitem_setitem.set_item,
 }
 _functions |= {f"{name}_": written_form(name, _functions[name]) for name in names.WRITTEN.split()}
-_functions["true_divide_"] = _functions["div_"]
+_functions["true_divide_"] = _functions["div_"]  # PyTorch's takes rounding_mode, too, unlike the function
 FUNCTIONS = _with_other_names(_functions)
 
 METHODS: dict[str, Any] = {

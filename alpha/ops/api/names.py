@@ -20,11 +20,11 @@ from alpha.ops.matmul import matmul, products
 from alpha.ops.noise import random
 from alpha.ops.reduction import extremes, quantiles, scan, scatter_reduce, sort, var_norm
 
-# Methods that are functions of a room, by their names. "*" stands for what the room offers as functions, and a name
-# behind "-" is none of them.
+# Methods that are functions of a room, by their names. "*" stands for all functions of the room's `__all__`, a name
+# behind "-" is one of these that is no method, and any other name is a function of the room, in `__all__` or not.
 METHODS: dict[ModuleType, str] = {
     operators: "* -rsub",
-    other_names: "* -row_stack",
+    other_names: "*",
     axes: "flip movedim permute expand repeat roll rot90 squeeze swapaxes tile transpose unflatten unsqueeze",
     conversion: "clone cpu cuda ravel squeeze_ to tolist pin_memory type_as unsqueeze_ view_as",
     creation: "new_empty new_full new_ones new_tensor new_zeros",
@@ -65,13 +65,14 @@ METHODS: dict[ModuleType, str] = {
 }
 # Methods that take integers one by one, too: `x.permute(1, 0)` and `x.permute((1, 0))`.
 SEVERAL = "broadcast_to expand flip permute repeat tile"
-# Operators whose result has the shape of x: `x.name_(..)` writes the result into x. Those with a step in place of
-# their own are not among them.
+# Methods whose result has the shape of x, and of which `x.name_(..)` writes the result into x by a copy. Not listed are
+# those that have a kernel or a rule in place of their own: a function `name_` of a room (above), activations, and the
+# rows of the table in `unary.py`.
 WRITTEN = (
     "addbmm addmm addmv addr atan2 baddbmm bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift "
-    "bitwise_xor clamp clamp_max clamp_min copysign cumprod cumsum deg2rad eq erfc floor_divide fmod frac gcd ge gt "
+    "bitwise_xor clamp clamp_max clamp_min copysign cumprod cumsum deg2rad eq floor_divide fmod frac gcd ge gt "
     "heaviside hypot index_copy index_fill index_put lcm ldexp le logical_and logical_not logical_or logical_xor logit "
-    "lt masked_scatter nan_to_num ne rad2deg remainder renorm scatter_reduce sign sinc square xlogy"
+    "lt masked_scatter nan_to_num ne rad2deg remainder renorm scatter_reduce square xlogy"
 )
 
 # -- other names of functions; the method and the form in place follow if the function has them --------------------

@@ -4,7 +4,7 @@ Nothing is copied from the host, so a captured step may make them; it draws othe
 numbers follow from the seed (`alpha.manual_seed`) and the number of the draw alone. Both devices draw the same ones;
 normal ones may differ in the last bit.
 
-Tensors of ranges and of random numbers, and unit matrices.
+This file also has: tensors of ranges and of random numbers, and unit matrices.
 """
 
 from __future__ import annotations

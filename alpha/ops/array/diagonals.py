@@ -1,6 +1,6 @@
 """The diagonals of matrices: read, summed, and written into zeros; and a matrix turned over its diagonal.
 
-The triangles of a matrix.
+This file also has: the triangles of a matrix.
 """
 
 from __future__ import annotations

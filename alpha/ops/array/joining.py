@@ -1,8 +1,9 @@
 """Tensors joined along an axis, and cut along one.
 
-Lists of tensors joined along the first, second or third axis; and other names of `cat`.
+This file also has: lists of tensors joined along the first, second or third axis; and other names of `cat`.
 
-Functions of several tensors, one argument each: as views of more axes, in one shape, as grids, products and blocks.
+This file also has: functions of several tensors, one argument each: as views of more axes, in one shape, as grids,
+products and blocks.
 
 Each takes also one list of tensors.
 """

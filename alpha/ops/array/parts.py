@@ -5,7 +5,8 @@ node of its own, which takes the gradient at the part from h as it was and gives
 right gradients, and a part of a part does, too. Only these parts can do so: they know their tensor, and no copy of it.
 Other views of h, taken before, do not know of the write and are refused, as after any other one.
 
-Parts of a tensor that are copies of its memory, and what is written to one of the two is seen in the other.
+This file also has: parts of a tensor that are copies of its memory, and what is written to one of the two is seen in
+the other.
 
 `x[:, 0]`, `x.T` or `x.chunk(3, 1)` are views in PyTorch. Here their elements are copied, because every array is
 contiguous, and the memory of the copy has a `PartVersion`: it knows of which memory it is which part. A write to the

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def plan_sm90(p: ConvProblem, v: Configuration, target: Target) -> Plan:
-    """Algorithm 1; bias, activation and channel statistics of Y are computed in the same kernel   X, W -> Y"""
+    """Algorithm 1; bias, activation and channel statistics of Y are computed in the same kernel   X, W -> Y
+
+    The kernel is cuda/conv2d/conv_v2/sm90.cu; its main loop is cuda/conv2d/sm90/mainloop.cuh.
+    """
     s, tile = p.shape, output_tiles.position_tile(v, p.shape)
     output = output_tiles.conv_v2_tiles(s, tile)
     prepare: tuple[KernelLaunch, ...] = ()

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 
 def plan_sm90(p: ConvProblem, v: Configuration, target: Target) -> Plan:
-    """Algorithm 3B; a block has some taps of one filter row and one split of its K   X, dY -> dW"""
+    """Algorithm 3B; a block has some taps of one filter row and one split of its K   X, dY -> dW
+
+    The kernel is cuda/conv2d/sk_dilated/sm90.cu; its main loop is in that file.
+    """
     s, tile = p.shape, Tile.of(v)
     block = weight_tile(s, tile)
     prepare: tuple[KernelLaunch, ...] = ()

@@ -30,7 +30,7 @@ from alpha.core.primitive import Array
 from alpha.ops.conv2d import conv2d_backward_input, conv2d_backward_weight, conv2d_forward, cuda_target
 from alpha.ops.conv2d.launch import used_precision
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Target
-from alpha.ops.conv2d.select.choose import predicted_cycles, takes_axes
+from alpha.ops.conv2d.select.choose import computes_depth_or_dilation, predicted_cycles
 from alpha.ops.conv2d.select.time_model import constants_of
 from alpha.ops.conv2d.shape import Axis, ConvShape, segments, split_segments, valid_outputs
 from alpha.ops.convolution.conv_arguments import ConvAxes, PhaseRun, phase_runs, phases
@@ -129,7 +129,7 @@ def _pieces(operator: str, c: ConvAxes, X: Array, precision: str, b: Array | Non
 def _with_axes(operator: str, c: ConvAxes, target: Target, precision: str) -> ConvShape | None:
     """The shape with depth and dilation, if kernels compute it as it is, in less predicted time than its pieces."""
     s = with_axes(c)
-    if s is None or not takes_axes(s, target):
+    if s is None or not computes_depth_or_dilation(s, target):
         return None
     constants, item = constants_of(target.name), 2 if precision == "bf16" else 4
     cut = 0.0

@@ -1,6 +1,7 @@
 """Images read at places that a network or a transformation computes: spatial transformers (Jaderberg et al. 2015).
 
-Images read between their pixels, at places that an array says: the primitives of `grid_sample` and its gradients.
+This file also has: images read between their pixels, at places that an array says: the primitives of `grid_sample` and
+its gradients.
 
 A sample is a sum over taps, the pixels around its place. The weight of a tap is a product of one weight per axis, so
 each axis has its own taps: one for "nearest", two for "linear" and four for "cubic".

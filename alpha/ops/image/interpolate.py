@@ -1,6 +1,7 @@
 """Images made larger or smaller: nearest, linear and cubic interpolation of one to three axes, channels last.
 
-One axis of an array sampled at other places: a product with a constant sparse matrix of a few numbers per row.
+This file also has: one axis of an array sampled at other places: a product with a constant sparse matrix of a few
+numbers per row.
 
 Interpolation is one such product for each axis. Its gradient is the product with the transposed matrix, so a gradient
 is gathered too, and nothing is added in the order of arrival.

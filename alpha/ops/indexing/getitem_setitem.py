@@ -5,7 +5,8 @@ copy otherwise, which is written through to x (`array/parts.py`). So `x[:, 1:3] 
 `y = x[:, 1:3]; y.add_(1)` write x. A view and a copy know of which tensor they are a part, so that
 `x[3] += 1` and `x[:, 3].add_(1)` have right gradients. What an index array reads, `x[[1, 2]]`, is a tensor of its own.
 
-What stands between the brackets of `x[..]`, as a box of elements and index arrays for some of its axes.
+This file also has: what stands between the brackets of `x[..]`, as a box of elements and index arrays for some of its
+axes.
 """
 
 from __future__ import annotations
@@ -267,6 +268,9 @@ def _same(box: View, whole: View) -> bool:
 
 def set_item(x: Tensor, index: Any, value: Any) -> None:
     """`x[index] = value`, written into x; value is a number, a tensor, an array or a list that broadcasts.
+
+    It is `Tensor.__setitem__` (`api/install.py`). A mask, as in `x[x > 0] = 1`, becomes arrays of integers on the host,
+    which waits for the device (`parse`); rows are then put by `kernel/row_indices.py`.
 
     The index is one of `get_item`. On cuda nothing is written at an index of an array that is out of range.
 

@@ -2,7 +2,7 @@
 
 An index that is out of range is an error on cpu, and NaN or nothing on cuda, as `gather_scatter.py` says.
 
-Copies with a part of them written, matrices with a flat diagonal, and cuts along the first axes.
+This file also has: copies with a part of them written, matrices with a flat diagonal, and cuts along the first axes.
 """
 
 from __future__ import annotations

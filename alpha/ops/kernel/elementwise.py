@@ -7,7 +7,7 @@ what is computed with is float32. Operands `a`, `b`, `c` have the output's shape
 a suffix of the output's, as a bias's is); `p`, `q`, `r` are numbers. Broadcasting of other kinds is made
 by `broadcast_operands` first. Division by zero and overflow give infinities and NaN on both devices, without a warning.
 
-What in-place forms of operators share: the class of one follows from the operator's own class.
+This file also has: what in-place forms of operators share: the class of one follows from the operator's own class.
 """
 
 from __future__ import annotations

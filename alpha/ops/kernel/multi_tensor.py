@@ -1,6 +1,6 @@
 """Common part of the updates of optimizers: one launch updates many parameters (a multi-tensor kernel).
 
-The norm of many gradients, and limits for them, each in one launch for all.
+This file also has: the norm of many gradients, and limits for them, each in one launch for all.
 """
 
 from __future__ import annotations

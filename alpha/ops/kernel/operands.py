@@ -1,11 +1,12 @@
 """Operand beside a tensor in an operator of two: a number, an array or another tensor; and the way back to it.
 
-The dtype in which tensors of several dtypes meet, by PyTorch's rules for the dtypes that Alpha has.
+This file also has: the dtype in which tensors of several dtypes meet, by PyTorch's rules for the dtypes that Alpha has.
 
 Floating dtypes come before integers, integers before bools, and tensors with axes before 0-d tensors and numbers of the
 same kind. The wider one of two dtypes of a kind wins: float64 before float32 before bfloat16.
 
-Functions of two floating operands with broadcasting, whose gradients read the operands and the result.
+This file also has: functions of two floating operands with broadcasting, whose gradients read the operands and the
+result.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ A plan depends on sizes, dtypes and the GPU's properties and on no array, so it 
 
 Arrays have names: the operands, the outputs, and the workspaces, which live only while the plan is launched.
 
-One launch of a plan: its kernel, its sizes, and the names of the arrays and numbers that it is given later.
+This file also has: one launch of a plan: its kernel, its sizes, and the names of the arrays and numbers that it is
+given later.
 """
 
 from __future__ import annotations

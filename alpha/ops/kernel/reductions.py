@@ -1,6 +1,6 @@
 """Products, extremes and truth along the middle axis of an array, in a fixed order; `sums.py` has the sums.
 
-Sums in float64 of floats or of their squares, which no float32 number makes infinite or 0.
+This file also has: sums in float64 of floats or of their squares, which no float32 number makes infinite or 0.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Index arrays are first turned into places, one number per row: `places`. The other primitives take and put whole rows
 of C neighbours, X[:, place, :].
 
-The order in which the elements of rows are sorted, on both devices the same one.
+This file also has: the order in which the elements of rows are sorted, on both devices the same one.
 """
 
 from __future__ import annotations

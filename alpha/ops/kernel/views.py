@@ -3,9 +3,10 @@
 Arrays are contiguous, so a `View` is no array. It says where the elements of a box lie in one, with any strides. Two
 primitives copy such boxes: `read_view` into a new array, `write_view` into an existing one.
 
-Which kernel of cuda/layout copies a box of elements between two arrays, and what it is given.
+This file also has: which kernel of cuda/layout copies a box of elements between two arrays, and what it is given.
 
-Broadcasting: arrays repeated along axes of length 1, unless an elementwise kernel can repeat them itself.
+This file also has broadcasting: arrays repeated along axes of length 1, unless an elementwise kernel can repeat them
+itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Arithmetic of tensors: add, sub, mul, div; with numbers, with broadcasting, in place.
 
-Arithmetic of a tensor and numbers, which are options of the operators and have no gradient.
+This file also has: arithmetic of a tensor and numbers, which are options of the operators and have no gradient.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Elements kept within bounds: clamp, and its parts.
 
-Elements of one tensor that another one chooses or gives a sign: fmax, fmin, copysign, heaviside.
+This file also has: elements of one tensor that another one chooses or gives a sign: fmax, fmin, copysign, heaviside.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Division that is rounded: quotients and remainders of integers and of floating numbers; divisors of integers.
 
-Arithmetic and bits of integers and bools, by PyTorch's rules for the dtypes of results; it has no gradient.
+This file also has: arithmetic and bits of integers and bools, by PyTorch's rules for the dtypes of results; it has no
+gradient.
 
 Sums and products wrap around. What a quotient by 0 and a power below 0 are is said where the sign is.
 """

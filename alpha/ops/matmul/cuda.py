@@ -6,7 +6,7 @@ A product is a 1 x 1 convolution of a 1 x 1 map:
     A B     A (M, K), B (K, N)   conv2d_backward_input   dY = A (M, 1, 1, K), W = B (K, 1, 1, N) -> dX (M, 1, 1, N)
     A^T B   A (K, M), B (K, N)   conv2d_backward_weight  X = B (K, 1, 1, N), dY = A (K, 1, 1, M) -> dW (M, 1, 1, N)
 
-A^T B^T is none of them, and a batch is none. A convolution on FFMA is not used: cuda/matmul does the same, and splits a
+Neither A^T B^T nor a batch is one of them. A convolution on FFMA is not used: cuda/matmul does the same, and splits a
 long K for all of the products (gemm/tiles.py).
 """
 
@@ -36,23 +36,23 @@ from alpha.runtime import Device
 def multiply(
     p: Product, A: Array, B: Array, precision: str, out: np.dtype[Any] = FLOAT32, bias: Array | None = None
 ) -> Array:
-    """A, B, both float32 or both bfloat16 -> Y (D, M, N), of the dtype `out` if its kernel can write that
+    """A, B, both float32 or both bfloat16 -> Y (D, M, N); `mma` writes the dtype `out`, other kernels their own
 
     A bias (N,) float32 is added in the kernel if it can, before Y is rounded.
     """
     require_same_float("matmul", A, B)
     narrow = A.dtype == BFLOAT16
-    v = choose_row(p, A.device, "bf16") if narrow and aligned(A, B) else None
+    v = choose_configuration(p, A.device, "bf16") if narrow and aligned(A, B) else None
     if v is not None:
-        return run_row(p, v, A, B, bias)
+        return run_configuration(p, v, A, B, bias)
     # tf32 keeps all bits of bfloat16, and more bits of float32 than bfloat16 does
     precision = "tf32" if narrow or precision == "bf16" else precision
     tensor_cores = precision == "tf32" and cuda_target(A.device).compute_capability >= (8, 0)
-    if tensor_cores and (narrow or p.D > 1):
+    if tensor_cores and (narrow or p.D > 1):  # a batch, or what no configuration takes in bfloat16
         return _with_bias(mma(p, A, B, out), bias)
     A, B = as_float32(A), as_float32(B)
-    v = choose_row(p, A.device, precision) if aligned(A, B) else None
-    return _with_bias(ffma(p, A, B), bias) if v is None else run_row(p, v, A, B, bias)
+    v = choose_configuration(p, A.device, precision) if aligned(A, B) else None
+    return _with_bias(ffma(p, A, B), bias) if v is None else run_configuration(p, v, A, B, bias)
 
 
 def _with_bias(Y: Array, bias: Array | None) -> Array:
@@ -62,19 +62,19 @@ def _with_bias(Y: Array, bias: Array | None) -> Array:
 # -- configurations of the convolution table --------------------------------------------------------
 
 
-def choose_row(p: Product, device: Device, precision: str) -> Configuration | None:
+def choose_configuration(p: Product, device: Device, precision: str) -> Configuration | None:
     """The configuration that computes a product, or None if `ffma` does, or if none takes bfloat16 for "bf16".
 
     ALPHA_CONV_KERNEL forces a configuration, ALPHA_TUNE=1 measures the best one and `ffma`, ALPHA_DEBUG=1 prints each
     choice once.
     """
-    return _choose_row(
+    return _choose_configuration(
         p, device, precision, config.CONV_KERNEL.get(), config.TUNE.flag(), config.DEBUG.flag(), config.CACHE_DIR.get()
     )
 
 
 @functools.lru_cache(maxsize=4096)
-def _choose_row(
+def _choose_configuration(
     p: Product, device: Device, precision: str, forced: str, tuned: bool, debug: bool, cache: str
 ) -> Configuration | None:
     found = as_convolution(p)
@@ -96,17 +96,20 @@ def _choose_row(
 def faster_than_ffma(p: Product, v: Configuration, target: Target) -> bool:
     """True if the model predicts that a configuration takes less time than `ffma`, as in the choice of a convolution.
 
-    A product of bfloat16 is one by any configuration for it: `ffma` would need three casts.
+    For bfloat16 any configuration counts as faster, for `ffma` would need three casts. One on FFMA does not count, for
+    `ffma` does the same.
     """
-    if v.precision == "bf16" or v.is_ffma:
-        return not v.is_ffma
+    if v.is_ffma:
+        return False
+    if v.precision == "bf16":
+        return True
     found = as_convolution(p)
     assert found is not None
     constants, seen = time_model.constants_of(target.name), seen_by_kernels(found[1], target)
     return time_model.cycles(v, seen, target, constants) < time_model.product_cycles(p, target, constants)
 
 
-def run_row(p: Product, v: Configuration, A: Array, B: Array, bias: Array | None = None) -> Array:
+def run_configuration(p: Product, v: Configuration, A: Array, B: Array, bias: Array | None = None) -> Array:
     """A, B (1, ..), (1, ..) as stored -> Y (1, M, N) of the dtype that the configuration writes"""
     found = as_convolution(p)
     assert found is not None
@@ -124,4 +127,7 @@ def _calls(p: Product, v: Configuration, device: Device) -> dict[str, Callable[[
     b = (1, p.N, p.K) if p.transpose_b else (1, p.K, p.N)
     dtype = BFLOAT16 if v.precision == "bf16" else FLOAT32
     A, B = (tune.scratch(device, shape, dtype) for shape in (a, b))
-    return {v.name: lambda: run_row(p, v, A, B), FFMA: lambda: as_dtype(ffma(p, as_float32(A), as_float32(B)), A.dtype)}
+    return {
+        v.name: lambda: run_configuration(p, v, A, B),
+        FFMA: lambda: as_dtype(ffma(p, as_float32(A), as_float32(B)), A.dtype),
+    }

@@ -1,6 +1,6 @@
 """Rows of a table that an index names: the embedding of words or classes.
 
-Sums, means and largest elements of rows of a table, bag by bag.
+This file also has: sums, means and largest elements of rows of a table, bag by bag.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Products of vectors and matrices under PyTorch's names, made of `matmul`; and sums of a tensor and a product.
 
-Powers of matrices, covariances, and the matrix of the powers of a vector.
+This file also has: powers of matrices, covariances, and the matrix of the powers of a vector.
 """
 
 from __future__ import annotations

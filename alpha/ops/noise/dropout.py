@@ -1,6 +1,7 @@
 """Dropout: the mask is drawn again from its random stream in the backward pass, so it costs no memory.
 
-Dropout of whole channels and of whole images, and dropout that keeps mean and variance (alpha dropout).
+This file also has: dropout of whole channels and of whole images, and dropout that keeps mean and variance (alpha
+dropout).
 """
 
 from __future__ import annotations

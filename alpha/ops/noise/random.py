@@ -2,7 +2,8 @@
 
 They follow from the seed and the number of the draw alone, as those of `creation.py`.
 
-Methods that give a tensor random numbers of further distributions, made of equally distributed ones.
+This file also has: methods that give a tensor random numbers of further distributions, made of equally distributed
+ones.
 
 The rules are those of `uniform_`: they follow from `alpha.manual_seed`, and a captured step draws them anew.
 """

@@ -1,4 +1,4 @@
-"""Batch normalisation by numpy; the contracts are in batchnorm.py."""
+"""Batch normalisation by numpy; the contracts are in batch_norm.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batch normalisation on a GPU: the kernels of cuda/batchnorm, on X (R, C). The contracts are in batchnorm.py."""
+"""Batch normalisation on a GPU: the kernels of cuda/batchnorm, on X (R, C). The contracts are in batch_norm.py."""
 
 from __future__ import annotations
 

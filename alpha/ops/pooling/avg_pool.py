@@ -1,6 +1,6 @@
 """Means over windows of NWC, NHWC and NDHWC arrays.
 
-Power averages over windows of NWC, NHWC and NDHWC arrays.
+This file also has: power averages over windows of NWC, NHWC and NDHWC arrays.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Maxima over windows of NWC, NHWC and NDHWC arrays, and where they are.
 
-The partial inverse of maximum pooling: numbers back at the places of the maxima, zeros elsewhere.
+This file also has: the partial inverse of maximum pooling: numbers back at the places of the maxima, zeros elsewhere.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Running sums and products along an axis: cumsum and cumprod; and diff, which undoes a running sum.
 
-Extremes and logarithms of sums of all elements so far along an axis.
+This file also has: extremes and logarithms of sums of all elements so far along an axis.
 
-Integrals by trapezoids, the distance of two tensors, and parts with a largest norm.
+This file also has: integrals by trapezoids, the distance of two tensors, and parts with a largest norm.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Products, variances and norms over axes.
 
-Sums and means without NaN, means beside variances, and both extremes at once.
+This file also has: sums and means without NaN, means beside variances, and both extremes at once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Attention: sums of values, weighted by how well their keys fit a query.
 
-Attention of several heads between linear layers: what `MultiheadAttention` computes, and its function.
+This file also has: attention of several heads between linear layers: what `MultiheadAttention` computes, and its
+function.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 The products with the input are made for all steps at once before this; here is what must wait for the step before.
 What a step does with its gates follows below.
 
-What a step of an LSTM and of a GRU computes after its two matrix products, and the gradients of that.
+This file also has: what a step of an LSTM and of a GRU computes after its two matrix products, and the gradients of
+that.
 
 The gates of a step lie next to each other in PyTorch's order, i f g o of an LSTM and r z n of a GRU. N is the number of
 sequences that have the step.

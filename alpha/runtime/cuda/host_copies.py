@@ -9,16 +9,6 @@ Each captured step uploads the few values that change from step to step. So smal
 many buffers: as many steps are queued, and a host that must share its cores can pause for so long while the GPU works.
 
 `Flights` are the copies that are under way beside the host, with the memory that they read and write.
-
-Uploads through page-locked memory: the caller's array is free at return, without a wait.
-
-A copy from pageable memory may wait for the stream, or may still read the source after it returned; a copy from
-page-locked memory does neither. A ring of buffers lets the host run some uploads ahead.
-
-Each captured step uploads the few values that change from step to step. So small uploads have a ring of their own, of
-many buffers: as many steps are queued, and a host that must share its cores can pause for so long while the GPU works.
-
-`Flights` are the copies that are under way beside the host, with the memory that they read and write.
 """
 
 from __future__ import annotations

@@ -236,7 +236,7 @@ def test_what_a_precision_cannot_hold_is_lost(
     The cpu computes in float32 always, sm_75 on operands of the precision.
     """
     monkeypatch.setattr(matmul_cuda, "faster_than_ffma", lambda p, v, target: not v.is_ffma)  # at these sizes too
-    matmul_cuda._choose_row.cache_clear()
+    matmul_cuda._choose_configuration.cache_clear()
     try:
         on = gpu(arch)
     except AlphaError as error:
@@ -247,4 +247,4 @@ def test_what_a_precision_cannot_hold_is_lost(
     if arch == "cpu":
         expected["bf16"] = KEPT["float32"]
     assert {precision: kept(on, name, wanted, precision) for precision in PRECISIONS} == expected
-    matmul_cuda._choose_row.cache_clear()
+    matmul_cuda._choose_configuration.cache_clear()

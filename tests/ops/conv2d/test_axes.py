@@ -16,7 +16,7 @@ from alpha.ops.conv2d.hopper.output_tiles import Tile, conv_v2_tiles
 from alpha.ops.conv2d.launch import plan
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.problem import FORWARD, WEIGHT, Configuration, ConvProblem, Target
-from alpha.ops.conv2d.select.choose import AXES, applicable, takes_axes
+from alpha.ops.conv2d.select.choose import OF_DEPTH_OR_DILATION, applicable, computes_depth_or_dilation
 from alpha.ops.conv2d.shape import TRIVIAL, Axis, ConvShape, as_axes_struct, conv_shape
 from alpha.ops.convolution import pieces
 from alpha.ops.convolution.conv_arguments import ConvAxes
@@ -24,19 +24,19 @@ from alpha.ops.convolution.whole import as_2d, with_axes, without_pointwise
 from alpha.runtime.cuda.driver_dry import DryDevice
 from alpha.runtime.registry import standing_in
 
-SAMPLE = sample_names(AXES)
-BF16_ROW = next(v for v in AXES if v.precision == "bf16")
+SAMPLE = sample_names(OF_DEPTH_OR_DILATION)
+BF16_ROW = next(v for v in OF_DEPTH_OR_DILATION if v.precision == "bf16")
 AMPERE = Target("cuda", (8, 0), 108, 163 << 10)
 VIDEO = ConvAxes(8, 64, 64, 1, (axis(8, 3, 1, 1), axis(28, 3, 1, 1), axis(28, 3, 1, 1)))
 
 
 @pytest.mark.parametrize("part", first_of("first shapes", "other shapes"))
-@pytest.mark.parametrize("row", sample_of(AXES))
+@pytest.mark.parametrize("row", sample_of(OF_DEPTH_OR_DILATION))
 def test_every_row_equals_the_formula(row: Configuration, part: str) -> None:
     """Each row computes two of the shapes in turn; a row of the sample also computes the others."""
     device = hopper()
     limit = {"float32": 1e-6, "tf32": 1e-3, "bf16": 5e-3}[row.precision]
-    turn, shapes = AXES.index(row), axes_geometry.of(row)
+    turn, shapes = OF_DEPTH_OR_DILATION.index(row), axes_geometry.of(row)
     first = [shapes[(2 * turn + i) % len(shapes)] for i in range(2)]
     others = [s for s in shapes if s not in first] if row.name in SAMPLE else []
     for seed, s in enumerate(first if part == "first shapes" else others):
@@ -70,17 +70,17 @@ def test_the_formula_is_that_of_two_axes() -> None:
     ],
 )
 def test_which_shapes_the_kernels_take(shape: ConvShape, takes: bool) -> None:
-    assert takes_axes(shape, HOPPER) == takes
-    assert not takes_axes(shape, AMPERE)
+    assert computes_depth_or_dilation(shape, HOPPER) == takes
+    assert not computes_depth_or_dilation(shape, AMPERE)
     if takes:
         for operator in OPERATORS:
             found = applicable(operator, shape, HOPPER, "tf32")
             assert found
-            assert all(v in AXES for v in found)
+            assert all(v in OF_DEPTH_OR_DILATION for v in found)
 
 
 def test_taps_of_a_dilated_row_share_an_input_row_tile() -> None:
-    row = next(v for v in AXES if v.name == "conv_v2_sm90_bf16_128x128")
+    row = next(v for v in OF_DEPTH_OR_DILATION if v.name == "conv_v2_sm90_bf16_128x128")
     tiles = conv_v2_tiles(make(8, (256, 256), TRIVIAL, axis(65, 3, 1, 2, 2), axis(65, 3, 1, 2, 2)), Tile.of(row))
     assert (tiles.tile_iw, tiles.box(0)[2]) == (tiles.tile_ow + 4, tiles.tile_ow + 4)
     assert tiles.input_tiles(3) == 1
@@ -94,7 +94,12 @@ def test_plans_say_how_many_axes_their_kernels_have() -> None:
             assert {x.defines["NDIM"] for x in launches if "NDIM" in x.defines} == {ndim}
     assert as_axes_struct(flat).nbytes < as_axes_struct(axes_geometry.SHAPES[0]).nbytes
     dilated = make(8, (64, 64), TRIVIAL, axis(65, 3, 1, 1), axis(65, 3, 1, 4, 4))
-    assert plan(ConvProblem(WEIGHT, dilated, "bf16", dtype=arrays_of(AXES[0])), HOPPER).launches[0].defines["DW"] == 4
+    assert (
+        plan(ConvProblem(WEIGHT, dilated, "bf16", dtype=arrays_of(OF_DEPTH_OR_DILATION[0])), HOPPER)
+        .launches[0]
+        .defines["DW"]
+        == 4
+    )
 
 
 # -- which convolutions are computed as they are -----------------------------------------------------------------

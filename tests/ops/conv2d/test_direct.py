@@ -128,10 +128,10 @@ HOPPER = Target("cuda", (9, 0), 132, 227 << 10, name="NVIDIA H200")
 def test_a_row_that_one_block_computes_takes_as_long_alone(row: Configuration) -> None:
     """Sequences have one row, so few of them leave SMs idle: two images take no longer than one."""
     one, two, many = (stem(N, (1, 1000), (1, 32), (1, 7), padding=(0, 3)) for N in (1, 2, 1320))
-    cycles = [time_model.of(row, s, HOPPER).products for s in (one, two, many)]
+    cycles = [time_model.work_of(row, s, HOPPER).products for s in (one, two, many)]
     assert cycles[0] == cycles[1]
     assert cycles[2] == pytest.approx(10 * cycles[0])
-    assert time_model.of(row, two, HOPPER).active == 2 / 132
+    assert time_model.work_of(row, two, HOPPER).active == 2 / 132
 
 
 def test_few_long_rows_are_no_work_for_a_block_per_row() -> None:

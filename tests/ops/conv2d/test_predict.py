@@ -82,7 +82,7 @@ def test_a_plan_launches_what_the_model_counts(operator: str) -> None:
 def test_whole_tiles_cost_their_multiplications() -> None:
     """132 SMs, each with two tiles of 128 x 256 and 9 taps; 2048 multiply-adds per cycle."""
     s = conv_shape("test", (132 * 128, 3, 3, 64), (512, 3, 3, 64), (1, 1), (0, 0))
-    found = time_model.of(row("conv_v2_sm90_bf16_128x256"), s, target())
+    found = time_model.work_of(row("conv_v2_sm90_bf16_128x256"), s, target())
     assert found.products == 2 * 128 * 256 * 9 * 64 / 2048
     assert found.blocks == 2
     assert found.read == 2 * 9 * 64 * 2 * (128 + 256)
@@ -92,9 +92,9 @@ def test_whole_tiles_cost_their_multiplications() -> None:
 def test_a_few_channels_more_cost_a_tile_more() -> None:
     """Channels above a tile, a last step of K that is not whole, and map rows off the tile are work that is wasted."""
     v = row("conv_v2_sm90_bf16_128x128")
-    products = {OC: time_model.of(v, layer(64, 32, 64, OC, 3), target()).products for OC in (128, 136, 256)}
+    products = {OC: time_model.work_of(v, layer(64, 32, 64, OC, 3), target()).products for OC in (128, 136, 256)}
     assert products[136] == products[256] > 1.9 * products[128]
-    of_K = [time_model.of(v, layer(64, 32, IC, 128, 3), target()).products for IC in (16, 64, 80, 128)]
+    of_K = [time_model.work_of(v, layer(64, 32, IC, 128, 3), target()).products for IC in (16, 64, 80, 128)]
     assert of_K == [of_K[0] * n for n in (1, 4, 5, 8)]
 
 
@@ -120,15 +120,15 @@ def test_each_constant_counts() -> None:
         assert cycles(v, s, **{kind: {key: value}}) > usual  # type: ignore[arg-type]
         assert cycles(v, s, **{kind: {"another": value}}) == usual  # type: ignore[arg-type]
     weight = row("sk_dilated_sm90_fp16x3_128x64", WEIGHT)
-    assert time_model.of(weight, s, target()).partial > 0
+    assert time_model.work_of(weight, s, target()).partial > 0
     usual = cycles(weight, s)
     assert cycles(weight, s, partial=1000.0) > usual
     assert cycles(weight, s, split={"sk_dilated_sm90_fp16x3": 700.0}) == pytest.approx(usual + 200)  # type: ignore[arg-type]
     assert cycles(weight, s, converted={"sk_dilated_sm90_fp16x3": 3.0}) > usual  # type: ignore[arg-type]
-    assert cycles(weight, s, overlap=0.5) > usual
-    assert cycles(weight, s, memory_overlap=0.5) > usual
+    assert cycles(weight, s, not_hidden=0.5) > usual
+    assert cycles(weight, s, memory_not_hidden=0.5) > usual
     few = layer(4, 8, 64, 64, 3)
-    assert time_model.of(v, few, target()).active < 1
+    assert time_model.work_of(v, few, target()).active < 1
     assert cycles(v, few, least_active=0.9) > cycles(v, few, least_active=0.1)
 
 
@@ -149,7 +149,7 @@ def test_few_outputs_take_what_the_first_layer_of_dY_takes_and_a_rotation() -> N
     of_dY = direct.swapped(s)
     for v in (v for v in CONFIGURATIONS if v.base is not None):
         assert v.base is not None
-        assert time_model.of(v, s, target()) == time_model.of(v.base, of_dY, target())
+        assert time_model.work_of(v, s, target()) == time_model.work_of(v.base, of_dY, target())
         changes = {"slowdown": {v.base.name: 3.0}, "block": {time_model.kernel_of(v.base): 9000.0}}
         for c in (time_model.Constants(), replace(time_model.Constants(), **changes)):  # type: ignore[arg-type]
             both = time_model.cycles(v, s, target(), c), time_model.cycles(v.base, of_dY, target(), c)

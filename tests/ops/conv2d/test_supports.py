@@ -22,12 +22,12 @@ import alpha
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.plan import compute, plan_configuration
 from alpha.ops.conv2d.problem import Configuration, ConvProblem, Target
-from alpha.ops.conv2d.select.choose import AXES, applicable, choose
+from alpha.ops.conv2d.select.choose import OF_DEPTH_OR_DILATION, applicable, choose
 from alpha.ops.conv2d.select.grouped_table import GROUPED
 from alpha.ops.conv2d.shape import TRIVIAL, ConvShape
 from alpha.ops.convolution.conv_arguments import output_length
 
-SMALLEST = min(map(tile_area, AXES))
+SMALLEST = min(map(tile_area, OF_DEPTH_OR_DILATION))
 NAMES = {"depth": "D", "height": "H", "width": "W"}
 LIMITS = {"float32": 1e-6, "tf32": 1e-3, "bf16": 5e-3}
 # changes that ask for no other kind of kernel, but often for another compilation of the same
@@ -94,7 +94,7 @@ def base_of(row: Configuration) -> ConvShape:
     """A small shape that the row takes."""
     if row in OF_GROUPS:
         return min(grouped_geometry.of(row), key=lambda s: s.flops)
-    if row in AXES:
+    if row in OF_DEPTH_OR_DILATION:
         return min(axes_geometry.of(row), key=lambda s: s.flops)
     return min(conv2d_geometry.of(row), key=lambda s: s.flops)
 
@@ -127,11 +127,11 @@ def check(row: Configuration, everything: bool) -> None:
 
 def params() -> Iterator[Any]:
     """Kernels of small shapes in `make test`, the others in `make gate`."""
-    rows = [*OF_GROUPS, *AXES, *(row for row in CUDA_ROWS if row not in AXES)]
+    rows = [*OF_GROUPS, *OF_DEPTH_OR_DILATION, *(row for row in CUDA_ROWS if row not in OF_DEPTH_OR_DILATION)]
     sample = sample_names(rows)
     for row in rows:
         small = row.is_ffma and base_of(row).flops < 1e5
-        hopper = row in AXES and row.precision == "bf16" and tile_area(row) == SMALLEST
+        hopper = row in OF_DEPTH_OR_DILATION and row.precision == "bf16" and tile_area(row) == SMALLEST
         marks = () if row.name in sample and (small or hopper) else pytest.mark.gate
         yield pytest.param(row, id=f"{row.operator} {row.name}", marks=marks)
 
@@ -143,7 +143,7 @@ def test_a_row_computes_whatever_it_takes_near_a_shape(row: Configuration) -> No
 
 OF_EACH_SHAPE = [
     *(row for row in OF_GROUPS if not row.name.startswith("grouped")),
-    *(row for row in AXES if row.precision == "bf16" and tile_area(row) == SMALLEST),
+    *(row for row in OF_DEPTH_OR_DILATION if row.precision == "bf16" and tile_area(row) == SMALLEST),
 ]
 
 

@@ -84,10 +84,10 @@ def test_the_model_counts_the_transposition() -> None:
     """Cycles grow with the numbers of the filter; a filter that TMA loads costs its warps nothing."""
     row = next(v for v in INPUT_ROWS if v.name == "ks_deconv_sm90_tf32_128x128")
     other = next(v for v in FORWARD_ROWS if v.name == "conv_v2_sm90_tf32_128x128")
-    few, many = (time_model.of(row, make(128 * 400, (1, 1), (128, K), (1, 1)), H200).converted for K in (64, 128))
+    few, many = (time_model.work_of(row, make(128 * 400, (1, 1), (128, K), (1, 1)), H200).converted for K in (64, 128))
     assert many == 2 * few > 0
-    assert time_model.of(row, make(128 * 400, (1, 1), (128, 136), (1, 1)), H200).converted == 0
-    assert time_model.of(other, make(128 * 400, (1, 1), (64, 128), (1, 1)), H200).converted == 0
+    assert time_model.work_of(row, make(128 * 400, (1, 1), (128, 136), (1, 1)), H200).converted == 0
+    assert time_model.work_of(other, make(128 * 400, (1, 1), (64, 128), (1, 1)), H200).converted == 0
 
 
 def test_a_filter_of_two_taps_of_which_one_meets_the_map() -> None:
@@ -131,7 +131,9 @@ def test_large_tiles_of_dX_share_an_sm_only_with_a_stride(name: str) -> None:
 def test_a_filter_that_stays_is_read_once() -> None:
     """The model counts one read of the filter."""
     row = next(v for v in FORWARD_ROWS if v.name == "conv_v2_sm90_bf16_128x192")
-    one, two = (time_model.of(row, make(rounds * 132 * 128, (1, 1), (24, 144), (1, 1)), H200).read for rounds in (2, 4))
+    one, two = (
+        time_model.work_of(row, make(rounds * 132 * 128, (1, 1), (24, 144), (1, 1)), H200).read for rounds in (2, 4)
+    )
     assert one == 2 * 128 * 128 + 192 * 128
     assert two == 4 * 128 * 128 + 192 * 128
 

@@ -45,7 +45,7 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
 
 def forget() -> None:
     """Forget everything, as in a new process."""
-    for cached in (tune.tuning_cache, _fastest, _choose, _cached_plan, matmul_cuda._choose_row):
+    for cached in (tune.tuning_cache, _fastest, _choose, _cached_plan, matmul_cuda._choose_configuration):
         cached.cache_clear()
 
 
@@ -243,7 +243,7 @@ def test_a_product_is_timed_against_cuda_matmul(gpu: Device, monkeypatch: pytest
         for path in tune.folder().glob("*"):
             path.unlink()
         measuring(monkeypatch, {fastest: 1.0})
-        row = matmul_cuda.choose_row(p, gpu, "float32")
+        row = matmul_cuda.choose_configuration(p, gpu, "float32")
         assert (row.name if row else "matmul") == fastest
         Y = matmul_cuda.multiply(p, gpu.upload(A), gpu.upload(B), "float32")
         np.testing.assert_allclose(gpu.download(Y)[0], A[0] @ B[0].T, atol=1e-4)
@@ -267,7 +267,7 @@ def test_what_the_table_would_take_is_the_default_of_a_product(
         return names[0]
 
     monkeypatch.setattr(tune, "best_of", best_of)
-    row = matmul_cuda.choose_row(Product(1, 64, 64, 64, False, True), gpu, "float32")
+    row = matmul_cuda.choose_configuration(Product(1, 64, 64, 64, False, True), gpu, "float32")
     assert (row is not None) == pays
     assert asked[-1].index("matmul") == (1 if pays else 0)
 

@@ -93,7 +93,7 @@ def test_partial_sums_are_those_of_the_splits() -> None:
     _, found = schedule_of(SMALL)
     assert found.partial_bytes == 4 * SMALL.OC * SMALL.IC * int(found.splits.sum())
     row = BY_NAME["sk_dilated_sm90_bf16_64x64"]
-    done = time_model.of(row, SMALL, cuda_target(hopper()))
+    done = time_model.work_of(row, SMALL, cuda_target(hopper()))
     assert (done.partial, done.blocks) == (found.partial_bytes, found.busiest_blocks)
     alone = schedule_of(make(8, (2, 2), (64, 64), (3, 3), p=(1, 1)))[1]
     assert (alone.parts, alone.partial_bytes) == (1, 0)

@@ -132,16 +132,16 @@ def error(value: np.ndarray, exact: np.ndarray) -> float:
 def test_products_on_tensor_cores(p: Product, arch: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every transpose by the row that the table chooses, as if it paid at any size."""
     monkeypatch.setattr(matmul_cuda, "faster_than_ffma", lambda p, v, target: not v.is_ffma)
-    matmul_cuda._choose_row.cache_clear()
+    matmul_cuda._choose_configuration.cache_clear()
     device = gpu(arch)
-    row = matmul_cuda.choose_row(p, device, precision)
+    row = matmul_cuda.choose_configuration(p, device, precision)
     fits = not (p.transpose_a and p.transpose_b)
     if precision == "float32" or p.transpose_a or p.transpose_b:  # a row for all lengths is only for A B in tf32
         fits = fits and p.N % 8 == 0
     assert (row is not None) == fits
     A, B, exact = operands_of(p)
     Y = matmul_batch(device.upload(A), device.upload(B), *p[4:], precision)
-    matmul_cuda._choose_row.cache_clear()
+    matmul_cuda._choose_configuration.cache_clear()
     assert Y.dtype == np.float32
     assert error(device.download(Y), exact) < LIMITS[precision]
 
@@ -212,7 +212,7 @@ def test_a_row_is_taken_where_it_pays(monkeypatch: pytest.MonkeyPatch, capsys: p
     monkeypatch.setenv("ALPHA_DEBUG", "1")
 
     def name(p: Product, arch: str = "sm_90a", precision: str = "float32") -> str:
-        row = matmul_cuda.choose_row(p, gpu(arch), precision)
+        row = matmul_cuda.choose_configuration(p, gpu(arch), precision)
         return row.name if row else "FFMA"
 
     large = Product(1, 4096, 4096, 4096, False, True)

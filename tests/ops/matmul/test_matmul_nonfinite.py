@@ -23,7 +23,7 @@ def test_matrix_products(
 ) -> None:
     """Rows of Y of a NaN of A, columns of one of B; extreme magnitudes."""
     monkeypatch.setattr(matmul_cuda, "faster_than_ffma", lambda p, v, target: not v.is_ffma)
-    matmul_cuda._choose_row.cache_clear()
+    matmul_cuda._choose_configuration.cache_clear()
     device = gpu(arch)
     p = Product(1, 136, 72, 200, *transposes)
 
@@ -45,4 +45,4 @@ def test_matrix_products(
         # of numbers near 1e-35 the smaller tf32 term is denormal and loses bits on a GPU (docs/kernels/fp16_terms.md)
         limit = LIMITS[precision] * (2 if min(m) == 1e-35 else 1)
         assert error(product(*arrays), exact[0] * m[0] * m[1]) < limit
-    matmul_cuda._choose_row.cache_clear()
+    matmul_cuda._choose_configuration.cache_clear()

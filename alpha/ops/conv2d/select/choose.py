@@ -1,6 +1,9 @@
 """The choice of a kernel configuration: the least predicted time (time_model.py).
 
-Without ALPHA_* variables it follows from shape, precision and target.
+Without ALPHA_* variables it follows from shape, precision, target, and which magnitudes are known (`known`). Which
+configurations support a shape is in table.py and hopper_table.py, which of them are `preferred` in problem.py.
+Before this, `launch.py` says in which precision a convolution is computed, and `ops/convolution` cuts one that no
+kernel computes as it is.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from alpha.ops.conv2d.shape import TRIVIAL, ConvShape
 from alpha.runtime import Device
 
 # those that take a depth and dilation
-AXES = (*hopper_table.FORWARD_ROWS, *hopper_table.INPUT_ROWS, *hopper_table.WEIGHT_ROWS)
+OF_DEPTH_OR_DILATION = (*hopper_table.FORWARD_ROWS, *hopper_table.INPUT_ROWS, *hopper_table.WEIGHT_ROWS)
 NAMES = tuple(v.name for v in (*CONFIGURATIONS, *PRODUCTS, *GROUPED))
 
 
@@ -50,14 +53,16 @@ def _table(s: ConvShape, target: Target) -> tuple[Configuration, ...]:
     """The configurations among which one for the shape is found."""
     if s.is_dense:
         return *CONFIGURATIONS, *PRODUCTS
-    if takes_axes(s, target):
-        return AXES
+    if computes_depth_or_dilation(s, target):
+        return OF_DEPTH_OR_DILATION
     return GROUPED if s.depth == TRIVIAL else ()  # whose kernels have no depth
 
 
-def takes_axes(s: ConvShape, target: Target) -> bool:
+def computes_depth_or_dilation(s: ConvShape, target: Target) -> bool:
     """True if kernels compute all three operators of a convolution with a depth or dilation as they are."""
-    return all(any(v.operator == operator and shape_for(v, s, target) for v in AXES) for operator in OPERANDS)
+    return all(
+        any(v.operator == operator and shape_for(v, s, target) for v in OF_DEPTH_OR_DILATION) for operator in OPERANDS
+    )
 
 
 def choose(
@@ -74,7 +79,7 @@ def choose(
 
     Raises:
         ConfigError: ALPHA_CONV_KERNEL is not the name of a configuration.
-        ValueError: no configuration computes the shape, as one with a depth and groups.
+        ValueError: no configuration computes the shape, such as one with both a depth and groups.
     """
     forced, debug = config.CONV_KERNEL.get(), config.DEBUG.flag()
     chosen = _choose(operator, s, target, precision, known, forced, debug)
@@ -89,7 +94,7 @@ def _best(rows: list[Configuration], s: ConvShape, target: Target, known: Known 
         if not time_model.is_counted(v) and v.preferred(s, target):
             return v
     counted = [v for v in rows if time_model.is_counted(v) and v.preferred(s, target)]
-    narrow = [v for v in counted if v.dtype == BFLOAT16]  # without casts
+    narrow = [v for v in counted if v.dtype == BFLOAT16]  # the operands are bfloat16: these read them without casts
     constants = time_model.constants_of(target.name)
     return min(narrow or counted, key=lambda v: time_model.cycles(v, s, target, constants, known))
 
@@ -114,7 +119,8 @@ def _choose(
     rows = applicable(operator, s, target, precision)
     if not rows:
         raise ValueError(
-            f"{operator}: no kernel computes X {s.X} W {s.W}{s.extras} as it is; alpha/ops/convolution cuts it"
+            f"{operator}: no kernel computes X {s.X} W {s.W}{s.extras} as it is; F.conv2d and its relatives cut it "
+            "into pieces"
         )
     chosen = next((v for v in rows if v.name == forced), None)
     why = "forced"

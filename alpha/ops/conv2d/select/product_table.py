@@ -17,7 +17,7 @@ from alpha.ops.gemm.tiles import Product, plan_mma
 from alpha.ops.kernel.plan import Plan
 
 LEAST_LENGTH = 8  # of M, N and K for which a product is computed as a convolution
-FEW = 64  # output channels; with more the tensor cores decide, which wgmma uses better
+FEW = 64  # output channels; with more, wgmma is faster
 
 
 def product_of(s: ConvShape) -> Product:
@@ -54,7 +54,7 @@ def supports(s: ConvShape, target: Target) -> bool:
 
 
 def few_outputs(s: ConvShape, target: Target) -> bool:
-    """True for so few output channels that KS-deconv is kept waiting for its filter."""
+    """True for so few output channels that most of KS-deconv's time would be the launch that splits the filter."""
     return s.OC <= FEW
 
 

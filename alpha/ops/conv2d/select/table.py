@@ -1,4 +1,5 @@
-"""The table of kernel configurations. `choose` takes the fastest by prediction of those that support a problem.
+"""The table of kernel configurations. Of those that support a problem and are `preferred`, `choose` takes the
+one that is predicted to be the fastest.
 
 On the cpu it is the first that is preferred for a problem. The last configuration of each operator and device takes
 any shape.

@@ -8,6 +8,8 @@ longest block take, which wait for one another. Memory is what must come from an
 Passes are what prepares operands and adds partial sums. The constants are fitted to measurements by
 `examples/fit_conv_model.py`, which keeps them by the GPU's name in `fitted/`. A GPU that nobody has measured uses those
 of REFERENCE, with its own number of SMs.
+
+Terms: docs/glossary.md.
 """
 
 from __future__ import annotations
@@ -69,10 +71,13 @@ def is_counted(v: Configuration) -> bool:
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def of(v: Configuration, s: ConvShape, target: Target) -> Work:
-    """The work of a configuration on cuda for a shape that it supports."""
+def work_of(v: Configuration, s: ConvShape, target: Target) -> Work:
+    """The work of a configuration on cuda for a shape that it supports.
+
+    One with a `base` computes a gradient as that configuration computes the convolution `direct.swapped`.
+    """
     if v.base is not None:
-        return of(v.base, direct.swapped(s), target)
+        return work_of(v.base, direct.swapped(s), target)
     return _FAMILIES[v.make](v, s, target)
 
 
@@ -80,7 +85,10 @@ def _busiest(tiles: int, longest: float, num_sms: int) -> float:
     """The work of the busiest SM in tiles of mean length, if the longest tiles begin first.
 
     Args:
-        longest: the longest tile over the mean. If all tiles are equal, the last wave is as long as the others.
+        longest: the longest tile over the mean.
+
+    If all tiles are equal, work comes in whole waves, and the last wave is as long as the others. If tiles differ, SMs
+    end at different times: about half a tile after the mean of all. Anything between is a mix of both.
     """
     uneven = 1 - 1 / longest
     equal = -(-tiles // num_sms)
@@ -118,6 +126,7 @@ def _sm90(v: Configuration, s: ConvShape, target: Target) -> Work:
     keeps = output_launch.keeps_filter(s, tile, output, forward, target.num_sms)
     transposes = keeps and not forward and tile.math is MathMode.TF32 and s.taps == 1
     transposed = TRANSPOSE_CYCLES * -(-K * tile.BN // (TRANSPOSED * tile.consumer_warps)) if transposes else 0.0
+    # the splits of K that `tile_schedule` takes: the same estimate as there, from means instead of single tiles
     few = tiles <= tile_schedule.MAX_WAVES * target.num_sms and not keeps
     most = min(tile_schedule.MAX_SPLITS, int(input_tiles * steps) // 2) if few else 1
     sums = tile.BM * tile.BN * 4
@@ -182,12 +191,10 @@ def _sm80_weight(v: Configuration, s: ConvShape, target: Target) -> Work:
     )
 
 
-def _in_splits(
-    blocks: int, steps: float, of_a_step: tuple[float, float], GZ: int, s: ConvShape, target: Target
-) -> Work:
-    """Blocks of `steps` steps, cut into GZ splits of K; a step has (cycles, bytes)."""
+def _in_splits(blocks: int, steps: float, per_step: tuple[float, float], GZ: int, s: ConvShape, target: Target) -> Work:
+    """Blocks of `steps` steps of K, in GZ splits of K (the third size of the grid); a step has (cycles, bytes)."""
     waves = -(-blocks * GZ // target.num_sms)
-    each, (cycles, read) = waves * steps / GZ, of_a_step
+    each, (cycles, read) = waves * steps / GZ, per_step
     partial = 4 * GZ * s.OC * s.FH * s.FW * s.IC if GZ > 1 else 0
     return Work(each * cycles, each * read, waves, partial, active=_active(blocks * GZ, target))
 
@@ -289,7 +296,7 @@ _FAMILIES: dict[Callable[..., object], Callable[[Configuration, ConvShape, Targe
 
 FITTED = Path(__file__).parent / "fitted"
 REFERENCE = "NVIDIA H200"
-COPIED = 3  # times as long as another byte takes one of a copy with padded channels; measured on an H200: 2 to 4
+COPIED = 3  # a byte of a copy with padded channels takes about 3 times as long as another; an H200: 2 to 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,8 +308,8 @@ class Constants:
         launch: cycles of a launch.
         memory: bytes per cycle of the GPU's memory.
         partial: bytes per cycle of partial sums, which mostly stay in the L2 cache.
-        overlap: the part of an SM's other work that adds to the slowest.
-        memory_overlap: the part of the faster one of SM and memory that adds to the slower one.
+        not_hidden: the part of an SM's other work that does not hide behind the slowest, and adds to it.
+        memory_not_hidden: the part of the faster one of SM and memory that adds to the slower one.
         least_active: the share of active SMs below which an SM does not read faster.
         read: by kernel (`kernel_of`): bytes per cycle that an SM reads from the L2 cache while all of them read.
         block: by kernel: cycles for the beginning and the end of a block.
@@ -317,8 +324,8 @@ class Constants:
     launch: float = 4000.0
     memory: float = 2200.0
     partial: float = weight_tiles.PARTIAL_BYTES_PER_CYCLE
-    overlap: float = 0.25
-    memory_overlap: float = 0.05
+    not_hidden: float = 0.25
+    memory_not_hidden: float = 0.05
     least_active: float = 0.5
     read: Mapping[str, float] = field(default_factory=dict)
     block: Mapping[str, float] = field(default_factory=dict)
@@ -382,10 +389,10 @@ def total(q: Quantities, r: Rates, c: Constants) -> Number:
     products, converted = done.products * r.slowdown, done.converted * r.converted
     read = done.read / r.read * np.maximum(done.active, c.least_active)
     slowest = np.maximum(np.maximum(products, read), converted)
-    together = slowest + c.overlap * (products + read + converted - slowest)
+    together = slowest + c.not_hidden * (products + read + converted - slowest)
     busiest = np.maximum(together, done.steps * r.step) + done.blocks * r.block + r.end
     memory = q.least / c.memory
-    product = np.maximum(busiest, memory) + c.memory_overlap * np.minimum(busiest, memory)
+    product = np.maximum(busiest, memory) + c.memory_not_hidden * np.minimum(busiest, memory)
     splits = (done.partial > 0) * r.split + 2 * done.partial / c.partial
     return q.launches * c.launch + product + q.moved / c.memory + splits
 
@@ -427,7 +434,7 @@ class Passes(NamedTuple):
 
 
 def passes(v: Configuration, s: ConvShape, target: Target, known: Known = UNKNOWN) -> Passes:
-    """The launches that prepare the operands of a configuration (prepare.py, magnitudes.py)."""
+    """The launches that prepare the operands of a configuration (prepare.py, magnitudes.py) or finish its result."""
     item, weights = v.dtype.itemsize, _size(s.W)
     launches, moved = 0, 0
     first = _size(s.Y if v.operator == INPUT else s.X)
@@ -445,7 +452,7 @@ def passes(v: Configuration, s: ConvShape, target: Target, known: Known = UNKNOW
         and not (on_wgmma and output_launch.reads_weight(s, output_tiles.position_tile(v, s), target.num_sms))
     ):
         launches, moved = 1, 2 * item * weights
-    elif v.base is not None:  # dW is rotated
+    elif v.base is not None:  # the result of the swapped convolution is rotated into dW
         launches, moved = 1, 2 * 4 * weights
     return Passes(launches, moved)
 
@@ -460,7 +467,7 @@ def _size(shape: tuple[int, ...]) -> int:
 def quantities(v: Configuration, s: ConvShape, target: Target, known: Known = UNKNOWN) -> Quantities:
     """Quantities of a configuration on cuda for a shape that it computes."""
     used = shape_for(v, s, target) or s
-    done, (launches, moved) = of(v, used, target), passes(v, used, target, known)
+    done, (launches, moved) = work_of(v, used, target), passes(v, used, target, known)
     item, weights = v.dtype.itemsize, 4 if v.operator == WEIGHT else v.dtype.itemsize
     for name, sizes in resized(v.operator, s, used).items() if used is not s else ():
         launches += 1
