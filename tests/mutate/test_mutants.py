@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("mutmut")
+from checkout import ROOT
+from explained import EXPLAINED
 from mutants import Mutant, mutants_of, sample
 
 SOURCE = '''
@@ -61,3 +63,8 @@ def test_a_sample_takes_one_of_a_statement_and_stays_after_an_edit(tmp_path: Pat
 def test_equal_changes_have_names_of_their_own(tmp_path: Path) -> None:
     names = [m.name for m in changes(tmp_path, "a = 1\nb = 1\n")]
     assert names == ["source.py:: 1 -> 2", "source.py:: 1 -> 2 #1"]
+
+
+def test_what_is_explained_is_a_mutant_of_today() -> None:
+    names = {mutant.name for file in {name.split(":")[0] for name in EXPLAINED} for mutant in mutants_of(ROOT, file)}
+    assert not set(EXPLAINED) - names
