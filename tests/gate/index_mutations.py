@@ -75,7 +75,7 @@ LIMITS = {"float32": 1e-6, "tf32": 1e-3, "bf16": 5e-3}
 PAIRS = (
     *(("IH", "IW"), ("OH", "OW"), ("FH", "FW"), ("sh", "sw"), ("ph", "pw"), ("oh", "ow"), ("ih", "iw"), ("fh", "fw")),
     *(("CH", "CW"), ("ch", "cw"), ("ih_s", "iw_s"), ("U", "V"), ("u", "v"), ("h", "w"), ("y", "x")),
-    *(("row", "column"), ("rows", "columns"), ("tap_row", "tap_column")),
+    *(("row", "column"), ("rows", "columns"), ("taps_per_row", "taps_per_column")),
 )
 COUNTERPART = {a: b for pair in PAIRS for a, b in (pair, pair[::-1])}
 SWAP = re.compile(r"(?<![\w\".])((?:\w+\.)*)(" + "|".join(sorted(COUNTERPART, key=len, reverse=True)) + r")\b(?!\s*\()")

@@ -44,7 +44,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "without - 1",
         "last = split_pixel(iw + (count - 1) * s.sw, width);",
     ): "the taps too many meet the zeros beyond dY",
-    ("conv2d/sm90/products.cuh", "< -> <=", "for (int r = 0; r < R; r++) sum[r] += block[r];"): SANITIZED,
+    ("conv2d/sm90/products.cuh", "< -> <=", "for (int r = 0; r < R; r++) sum[r] += step_sum[r];"): SANITIZED,
     (
         "conv2d/sm90/products.cuh",
         "< -> <=",
@@ -80,7 +80,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
         "conv2d/sm90/tile.cuh",
         "< -> <=, place 2",
-        "else if (begin < i + across && i < end)",
+        "else if (begin < i + steps_of_K && i < end)",
     ): "an input tile of no steps more",
     (
         "conv2d/prepare/filter_terms.cu",
@@ -172,7 +172,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
         "conv2d/sk_dilated/sm90.cu",
         "without + part * 32",
-        "tma_load(box + part * TERM_BYTES, X + phase, full, channel + part * 32, n, x, map_row);",
+        "tma_load(box + part * TERM_BYTES, X + phase, full, channel + part * 32, n, x, input_row);",
     ): "tiles of 32 channels do not use the second part",
     (
         "conv2d/sm90/epilogue.cuh",

@@ -40,33 +40,35 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
   p.filter = nullptr;
   run_output_tiles(p, schedule, [&](int output_pixel, TileTaps& taps, OutputPixels& to) {
     const Axis d = depth_of(s), h = height_of(s), w = width_of(s);
-    const auto [map_row, ow] = divide(output_pixel, w.O);
-    const auto [od, oh] = NDIM == 3 ? divide(map_row, h.O) : Division{0, map_row};
+    const auto [output_row, ow] = divide(output_pixel, w.O);
+    const auto [od, oh] = NDIM == 3 ? divide(output_row, h.O) : Division{0, output_row};
     const int last = min(ow + TILE_OW, w.O) - 1;
     const Range fd = trimmed_taps(od, d), fh = trimmed_taps(oh, h);
+    // Further to the right a trimmed filter begins sooner and ends sooner. So the taps that any of the output pixels
+    // needs begin with those of the last one, and end with those of the first one.
     const int fw_s = trimmed_taps(last, w).begin, fw_e = trimmed_taps(ow, w).end;
     const int id = od * d.s - d.p + fd.begin * d.d, ih = oh * h.s - h.p + fh.begin * h.d;
     FilterPlanes planes;
     planes.height = fh.size();
-    planes.row_step = h.d;
-    planes.plane_step = d.d * h.size;
-    planes.tap_plane = h.F * w.F;
-    planes.column_step = w.d;
-    TileTaps tile;
-    tile.set_planes(planes);
-    tile.rows = fd.size() * fh.size();
-    tile.columns = max(fw_e - fw_s, 0);
-    tile.first_row = id * h.size + ih;
-    tile.column = ow * w.s - w.p + fw_s * w.d;
-    tile.first_tap = (fd.begin * h.F + fh.begin) * w.F + fw_s;
-    tile.tap_row = s.FW;
-    tile.tap_column = 1;
-    tile.step = s.sw;
-    tile.residue = divide(fw_s, s.sw).remainder;
-    tile.map = 0;
-    taps = tile;
+    planes.row_distance = h.d;
+    planes.plane_distance = d.d * h.size;
+    planes.taps_per_plane = h.F * w.F;
+    planes.column_distance = w.d;
+    TileTaps found;  // `taps` may lie in shared memory: it is written at once, when all fields are known
+    found.set_planes(planes);
+    found.rows = fd.size() * fh.size();
+    found.columns = max(fw_e - fw_s, 0);
+    found.first_row = id * h.size + ih;
+    found.column = ow * w.s - w.p + fw_s * w.d;
+    found.first_tap = (fd.begin * h.F + fh.begin) * w.F + fw_s;
+    found.taps_per_row = s.FW;
+    found.taps_per_column = 1;
+    found.stride = s.sw;
+    found.residue = divide(fw_s, s.sw).remainder;
+    found.tensor_map = 0;
+    taps = found;
     to.first = output_pixel;
-    to.step = 1;
+    to.distance = 1;
     to.count = last - ow + 1;
   });
 }

@@ -43,43 +43,44 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
   p.columns = s.IW;
   p.filter = filter;
   run_output_tiles(p, schedule, [&](int output_pixel, TileTaps& taps, OutputPixels& to) {
-    const auto [map_row, iw] = divide(output_pixel, s.IW);
-    const auto [id, ih] = NDIM == 3 ? divide(map_row, s.IH) : Division{0, map_row};
+    const auto [output_row, iw] = divide(output_pixel, s.IW);
+    const auto [id, ih] = NDIM == 3 ? divide(output_row, s.IH) : Division{0, output_row};
     const int count = min(TILE_OW, ceil_divide(s.IW - iw, s.sw));
     const SplitPixel d = split_pixel(id, depth), h = split_pixel(ih, height), w = split_pixel(iw, width),
                      last = split_pixel(iw + (count - 1) * s.sw, width);
+    // The taps that any of the output pixels needs begin with those of the last one, and end with those of the first.
     const int cd_s = d.taps.begin, ch_s = h.taps.begin, cw_s = last.taps.begin, cw_e = w.taps.end;
-    int tap, tap_plane, tap_row, tap_column;
+    int tap, taps_per_plane, taps_per_row, taps_per_column;
     if (B_MN) {
       const int fd = d.residue + (d.size - 1 - cd_s) * depth.s, fh = h.residue + (h.size - 1 - ch_s) * s.sh,
                 fw = w.residue + (w.size - 1 - cw_s) * s.sw;
       tap = (fd * s.FH + fh) * s.FW + fw;
-      tap_plane = -depth.s * s.FH * s.FW, tap_row = -s.sh * s.FW, tap_column = -s.sw;
+      taps_per_plane = -depth.s * s.FH * s.FW, taps_per_row = -s.sh * s.FW, taps_per_column = -s.sw;
     } else {
       tap = split_begin(d.residue, h.residue, w.residue, s) + (cd_s * h.size + ch_s) * w.size + cw_s;
-      tap_plane = h.size * w.size, tap_row = w.size, tap_column = 1;
+      taps_per_plane = h.size * w.size, taps_per_row = w.size, taps_per_column = 1;
     }
     FilterPlanes planes;
     planes.height = h.taps.size();
-    planes.row_step = height.d;
-    planes.plane_step = depth.d * s.OH;
-    planes.tap_plane = tap_plane;
-    planes.column_step = width.d;
-    TileTaps tile;
-    tile.set_planes(planes);
-    tile.rows = d.taps.size() * h.taps.size();
-    tile.columns = max(cw_e - cw_s, 0);
-    tile.first_row = (d.first + cd_s * depth.d) * s.OH + h.first + ch_s * height.d;
-    tile.column = w.first + cw_s * width.d;
-    tile.first_tap = tap;
-    tile.tap_row = tap_row;
-    tile.tap_column = tap_column;
-    tile.step = 1;
-    tile.residue = 0;
-    tile.map = w.residue;
-    taps = tile;
+    planes.row_distance = height.d;
+    planes.plane_distance = depth.d * s.OH;
+    planes.taps_per_plane = taps_per_plane;
+    planes.column_distance = width.d;
+    TileTaps found;  // `taps` may lie in shared memory: it is written at once, when all fields are known
+    found.set_planes(planes);
+    found.rows = d.taps.size() * h.taps.size();
+    found.columns = max(cw_e - cw_s, 0);
+    found.first_row = (d.first + cd_s * depth.d) * s.OH + h.first + ch_s * height.d;
+    found.column = w.first + cw_s * width.d;
+    found.first_tap = tap;
+    found.taps_per_row = taps_per_row;
+    found.taps_per_column = taps_per_column;
+    found.stride = 1;
+    found.residue = 0;
+    found.tensor_map = w.residue;
+    taps = found;
     to.first = output_pixel;
-    to.step = s.sw;
+    to.distance = s.sw;
     to.count = count;
   });
 }

@@ -7,8 +7,8 @@
 // A step is 64 of K: TILE_OW neighbouring output pixels of one row x IMAGES = 64 / TILE_OW images, images fastest. The
 // taps of a block share its dY. The taps of one residue of fw by sw also share an *input-row tile* of TILE_IW pixels of
 // X, which each of them reads dw IMAGES rows further than the tap before. dY is loaded in unit steps, X in leaping
-// steps (there is a tensor map for each phase of sw); TMA gives zeros outside of the map. Both operands have K as their
-// slow axis and are read MN-major.
+// steps (there is a tensor map for each phase of sw); TMA gives zeros outside of the image. Both operands have K as
+// their slow axis and are read MN-major.
 // MATH FP16X3, FP16: float32 operands as scaled fp16 terms. dY is converted in the consumers' registers. X is converted
 //   in shared memory by the transform warps, or with PREPARED 1 it comes as fp16 terms (prepare/activation_terms.cu),
 //   which is faster if many blocks read it. FP16X3 has two terms; each step is summed apart and promoted: "float32".
@@ -80,13 +80,13 @@ __device__ __forceinline__ void produce(const TensorMap* X, const TensorMap* dY,
 #pragma unroll
       for (int b = 0; b < BLOCKS_OF_X; b++) {
         const uint32_t box = tile + A_BYTES + b * BLOCK + q * B_BOX;
-        const int channel = ic0 + b * 64, map_row = id * height.size + ih;
+        const int channel = ic0 + b * 64, input_row = id * height.size + ih;
 #pragma unroll
         for (int part = 0; part < (CONVERTS ? 2 : TERMS); part++)
           if (PREPARED)
-            tma_load(box + part * TERM_BYTES, X + phase, full, channel, n, x, map_row, part);
+            tma_load(box + part * TERM_BYTES, X + phase, full, channel, n, x, input_row, part);
           else
-            tma_load(box + part * TERM_BYTES, X + phase, full, channel + part * 32, n, x, map_row);
+            tma_load(box + part * TERM_BYTES, X + phase, full, channel + part * 32, n, x, input_row);
       }
     }
     if (++row == steps.rows) {

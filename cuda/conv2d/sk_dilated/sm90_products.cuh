@@ -41,27 +41,28 @@ __device__ __forceinline__ void multiply_terms(float (&sum)[TAPS][R], const unsi
   constexpr bool PROMOTES = MATH == FP16X3;
   const unsigned char* box = base + tile + channel / 32 * A_BOX;
   const uint64_t x = wgmma_mn_major(tile + A_BYTES, BLOCK);
-  uint32_t hi[STEPS][4], lo[STEPS][4];
-  float block[R];
+  uint32_t hi[INSTRUCTIONS][4], lo[INSTRUCTIONS][4];
+  float step_sum[R];
 #pragma unroll
   for (int tap = 0; tap < TAPS; tap++) {
 #pragma unroll
-    for (int k = 0; k < STEPS; k++) {
-      if (tap == 0) load_transposed(box, channel % 32, k * 16, scale, hi[k], lo[k]);  // the last products are under way
+    for (int k = 0; k < INSTRUCTIONS; k++) {
+      // Meanwhile the products of the k before are under way.
+      if (tap == 0) load_transposed(box, channel % 32, k * 16, scale, hi[k], lo[k]);
       if (tap == 0 || k == 0) wgmma_fence();
       const uint64_t b_hi = tap_tile(x, tap, 0, k);
-      float (&target)[R] = PROMOTES ? block : sum[tap];
+      float (&target)[R] = PROMOTES ? step_sum : sum[tap];
       if (TERMS == 2) {
         start_product(target, lo[k], b_hi, PROMOTES ? k != 0 : 1);
         start_product(target, hi[k], tap_tile(x, tap, 1, k), 1);
       }
       start_product(target, hi[k], b_hi, 1);
-      if (tap == 0 || k == STEPS - 1) wgmma_commit();
+      if (tap == 0 || k == INSTRUCTIONS - 1) wgmma_commit();
     }
     if (PROMOTES) {
       wgmma_wait<0>();
 #pragma unroll
-      for (int r = 0; r < R; r++) sum[tap][r] += block[r];
+      for (int r = 0; r < R; r++) sum[tap][r] += step_sum[r];
     }
   }
   wgmma_wait<0>();
@@ -73,7 +74,7 @@ __device__ __forceinline__ void start_products(float (&sum)[TAPS][R], uint32_t t
   const uint64_t a = wgmma_mn_major(tile + channel / 64 * A_BOX, A_BOX), x = wgmma_mn_major(tile + A_BYTES, BLOCK);
   wgmma_fence();
 #pragma unroll
-  for (int k = 0; k < STEPS; k++)
+  for (int k = 0; k < INSTRUCTIONS; k++)
 #pragma unroll
     for (int tap = 0; tap < TAPS; tap++)
       wgmma_bf16<1, 1>(sum[tap], wgmma_further(a, k * 2048), tap_tile(x, tap, 0, k), 1);

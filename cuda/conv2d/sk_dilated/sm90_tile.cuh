@@ -18,9 +18,9 @@ using Shape = ShapeOf<NDIM>::Type;
 constexpr int NUM_INPUT_TILES = ALPHA_NUM_INPUT_TILES, CONSUMER_GROUPS = 2, TRANSFORM_WARPS = ALPHA_TRANSFORM_WARPS,
               OTHER_GROUPS = (1 + TRANSFORM_WARPS) / 4, THREADS = 128 * (CONSUMER_GROUPS + OTHER_GROUPS),
               PING_PONG = 128 / BM, R = BN / 2;
-constexpr int BK = 64, STEPS = BK / 16, IMAGES = BK / TILE_OW;
-constexpr int CHANNELS = MATH == BF16 ? 64 : 32;                  // of dY in 128 bytes
-constexpr int A_BOX = BK * 128, A_BYTES = BM / CHANNELS * A_BOX;  // dY
+constexpr int BK = 64, INSTRUCTIONS = BK / 16, IMAGES = BK / TILE_OW;  // INSTRUCTIONS: of wgmma, per step and term
+constexpr int CHANNELS = MATH == BF16 ? 64 : 32;                       // of dY in 128 bytes
+constexpr int A_BOX = BK * 128, A_BYTES = BM / CHANNELS * A_BOX;       // dY
 // X: a term consists of BLOCKs of 64 channels of 16 bits. Floats fill two terms: channels 0 .. 31 of each 64 lie in the
 // first, 32 .. 63 in the second.
 constexpr int B_BOX = TILE_IW * IMAGES * 128, BLOCK = NUM_INPUT_TILES * B_BOX, BLOCKS_OF_X = (BN + 63) / 64,

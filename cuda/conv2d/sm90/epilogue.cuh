@@ -44,7 +44,7 @@ __device__ __forceinline__ void store_epilogue(float (&sum)[R], const GemmProble
   const Epilogue epilogue(p, j0);
 #pragma unroll
   for (int h = 0; h < 2; h++) {
-    Output* c = row_of(thread % 128 / 32 * 16 + g + 8 * h);
+    Output* c = row_of(thread % GROUP_THREADS / 32 * 16 + g + 8 * h);
     auto pair = [&](int j) { return epilogue(&sum[j * 4 + h * 2], j * 8 + t * 2); };  // of the j-th 8 columns
     if constexpr (RAGGED && MATH == BF16) {
       // a row may begin in the middle of a word; its words then are the second of a pair and the first of the pair

@@ -1,33 +1,35 @@
 // The main loop of ConvV2 and KS-deconv on Hopper: wgmma, operands loaded by TMA, one trimmed filter per output tile.
+// Terms: docs/glossary.md
 //
 //   C[n, pixel, j] = f(sum over the taps of the tile, over k of A[n, pixel(tap), k] B[tap, j, k] + bias[j])
 //   with EPILOGUE 1   f(y) = y > 0 ? y : slope y   and a bias that may be null; otherwise f is the identity, without
 //                     bias
 //
-// An output tile is BM rows x BN output channels. Its rows are TILE_OW neighbouring output pixels of one map row x
-// IMAGES = BM / TILE_OW images, images fastest. The input pixels of a map row that these output pixels need lie side by
-// side in shared memory: an *input-row tile* of TILE_IW pixels, IMAGES rows each. The next tap of a filter row reads
-// the same tile IMAGES rows further, or with a dilation dw so many pixels. With a halo (TILE_IW > TILE_OW) a pixel is
-// loaded once per filter row, not once per tap. The filter is trimmed to the taps that any of the output pixels needs;
-// with TILE_OW = 1 that is the paper's tile. TMA gives zeros outside of the map.
+// An output tile is BM rows x BN output channels. Its rows are TILE_OW neighbouring output pixels of one output row x
+// IMAGES = BM / TILE_OW images, images fastest. The input pixels of an input row that these output pixels need lie side
+// by side in shared memory: an *input-row tile* of TILE_IW pixels, IMAGES rows each. The next tap that shares the tile
+// reads it one pixel further, which is IMAGES rows, or with a dilation dw pixels. With a halo (TILE_IW > TILE_OW) a
+// pixel is loaded once per filter row, not once per tap. The filter is trimmed to the taps that any of the output
+// pixels needs; with TILE_OW = 1 that is the paper's tile. TMA gives zeros outside of the image.
 //
-// Macros: NDIM (2, or 3: depth and dilation), BM 64 | 128 | 192 | 256, BN (multiples of 32 up to 256; up to 128 with
-// BM 64), TILE_OW, TILE_IW (TILE_OW, or with a halo TILE_OW + dw (the taps of a filter row that share an input-row
-// tile - 1)), A_STAGES, B_STAGES (the same number without a halo), BLOCKS (per SM, 1 to 3), EPILOGUE, SPLIT_K (1: K of
-// some tiles is split), KEEP_B (1: one tap, whose B stays in shared memory: B_STAGES stages are all of K), TRANSPOSE_B
-// (1: B is a filter (K, GN) that stays, and the consumers transpose it on its way to shared memory), STATISTICS
-// (1: also the channel statistics of C), LAST_STEPS (1 to 4: the instructions that the last BK of K needs), RAGGED
-// (1: GN is no multiple of 8), and MATH:
+// Macros: NDIM (2, or 3: depth and dilation), BM 64 | 128 | 192 | 256, BN (multiples of 32: up to 128 with BM 64 or
+// 256, up to 192 with BM 192, up to 256 with BM 128), TILE_OW, TILE_IW (TILE_OW, or with a halo TILE_OW + dw (the taps
+// of a filter row that share an input-row tile - 1)), A_STAGES, B_STAGES (the same number without a halo and without
+// KEEP_B), BLOCKS (per SM, 1 to 3), B_MN (1: the output channels of B are contiguous, otherwise K is), EPILOGUE,
+// SPLIT_K (1: K of some tiles is split), KEEP_B (1: one tap, whose B stays in shared memory: B_STAGES stages are all of
+// K), TRANSPOSE_B (1: B is a filter (K, GN) that stays, and the consumers transpose it on its way to shared memory),
+// STATISTICS (1: also the channel statistics of C), LAST_STEPS (1 to 4: the wgmma instructions that the last BK of K
+// needs), RAGGED (1: GN is no multiple of 8), and MATH:
 //   FP16X3  A floats, split in registers into two scaled fp16 terms; B in two fp16 terms (prepare/filter_terms.cu). The
-//           products hi hi + hi lo + lo hi have 22 bits; those of each 64 of K are summed apart and promoted to
-//           float32: "float32"
+//           products hi hi + hi lo + lo hi have 22 bits. The products of each step, 64 of K, are summed apart, and this
+//           short sum is then added to the sums (promotion in docs/glossary.md): "float32"
 //   FP16    one term of each, hi hi, 11 bits: "tf32"
 //   TF32    A and B floats, of which the tensor cores read 11 bits
-//   BF16    A, B and C bfloat16; with B_MN 1 the output channels of B are contiguous
+//   BF16    A, B and C bfloat16; only here B_MN may be 1
 // Block: two consumer warpgroups of BM / 2 rows, with BM 64 one and with BM 192 three of 64 rows; a producer warp, of
 // which one thread works, and with one block per SM a planner warp, of which one works, too.
-// Shared memory: 1024 + A_STAGES A_BOXES TILE_IW IMAGES 128 + B_STAGES B_BYTES; with STATISTICS also a static
-// 68 BN + 1024; always a static 768 at most, for barriers and tasks.
+// Shared memory: 1024 + A_STAGES A_BOXES TILE_IW IMAGES ROW_BYTES + B_STAGES B_BYTES; with STATISTICS also a static
+// sizeof(TileStatistics) (sm90/statistics.cuh); always a static 768 at most, for barriers and tasks.
 // Needs sm_90a; rows of A and B of whole 16 bytes; rows of C of whole 16 bytes, but with RAGGED 1.
 #pragma once
 #include "conv2d/sm90/statistics.cuh"
@@ -43,27 +45,32 @@ __device__ __forceinline__ void produce(const GemmProblem& p, const Task& task, 
                                         const PipelineB& Bs, StateA& a, StateB& b) {
   const TileTaps& taps = task.taps;
   each_input_tile(taps, task.work, p.K, [&](int row, int c, int from, int to) {
-    const int r = staggered_row(taps, row), residue = taps.map + divide(taps.residue + c, taps.step).remainder,
-              x = floor_divide(taps.column + c * taps.column_step, taps.step).quotient;
-    const int pixels = HAS_HALO ? TILE_OW + (split_size(residue, p.FW, p.sw) - 1) * taps.column_step : TILE_OW;
-    const int count = taps.taps(c), map_row = taps.first_row + taps.row(r);
-    const int first_tap = taps.first_tap + taps.tap(r, taps.tap_row) + c * taps.tap_column;
+    const int r = staggered_row(taps, row);
+    const int tensor_map = taps.tensor_map + divide(taps.residue + c, taps.stride).remainder;
+    const int x = floor_divide(taps.column + c * taps.column_distance, taps.stride).quotient;
+    // The number of a tensor map is a residue modulo sw, of fw for ConvV2 and of the output pixel for KS-deconv. The
+    // box of a tensor map has the halo of the taps of its residue, so the boxes of the last residues may be narrower.
+    const int taps_of_residue = split_size(tensor_map, p.FW, p.sw);
+    const int pixels = HAS_HALO ? TILE_OW + (taps_of_residue - 1) * taps.column_distance : TILE_OW;
+    const int count = taps.taps(c), input_row = taps.first_row + taps.row(r);
+    const int first_tap = taps.first_tap + taps.tap(r, taps.taps_per_row) + c * taps.taps_per_column;
     for (int k = from; k < to; k += BK, a.advance()) {
-      const uint32_t input_tile = As.producer_acquire(a, A_BOXES * pixels * IMAGES * 128 + PAIRED * B_BYTES);
+      const uint32_t bytes = A_BOXES * pixels * IMAGES * ROW_BYTES + (PAIRED ? B_BYTES : 0);
+      const uint32_t input_tile = As.producer_acquire(a, bytes);
       const uint32_t a_full = As.full_barrier(a.stage());
 #pragma unroll
       for (int box = 0; box < A_BOXES; box++)
-        tma_load(input_tile + box * A_BOX, p.A + residue, a_full, k + box * 32, task.n0, x, map_row);
+        tma_load(input_tile + box * A_BOX, p.A + tensor_map, a_full, k + box * 32, task.n0, x, input_row);
       if (TRANSPOSE_B || (KEEP_B && !first)) continue;
       for (int t = 0; t < count; t++) {
-        const int tap = first_tap + t * taps.step * taps.tap_column;
-        const uint32_t tile = PAIRED ? input_tile + A_BYTES : Bs.producer_acquire(b, B_BYTES);
+        const int tap = first_tap + t * taps.stride * taps.taps_per_column;
+        const uint32_t b_tile = PAIRED ? input_tile + A_BYTES : Bs.producer_acquire(b, B_BYTES);
         const uint32_t b_full = PAIRED ? a_full : Bs.full_barrier(b.stage());
         if (B_MN) {
 #pragma unroll
-          for (int j = 0; j < BN; j += 64) tma_load(tile + j * 128, p.B, b_full, task.j0 + j, tap, k, 0);
+          for (int j = 0; j < BN; j += 64) tma_load(b_tile + j * ROW_BYTES, p.B, b_full, task.j0 + j, tap, k, 0);
         } else {
-          tma_load(tile, p.B, b_full, k, tap, task.j0, 0);
+          tma_load(b_tile, p.B, b_full, k, tap, task.j0, 0);
         }
         b.advance();
       }
@@ -77,7 +84,7 @@ constexpr bool STREAMS_B = !PAIRED && !KEEP_B;  // stages of B are released for 
 __device__ __forceinline__ void consume(const GemmProblem& p, const TileTaps& taps, const WorkTile& work,
                                         const PipelineA& As, const PipelineB& Bs, float (&sum)[MI][R], StateA& a,
                                         StateB& b) {
-  const uint32_t first_row = threadIdx.x / 128 * MI * 64;
+  const uint32_t first_row = threadIdx.x / GROUP_THREADS * MI * 64;
   const float scale = IS_FP16 ? half_scale(*p.absmax_a) : 1.f;
   bool begun = false;  // the products of the tap before are under way
   each_input_tile(taps, work, p.K, [&](int, int c, int from, int to) {
@@ -85,28 +92,29 @@ __device__ __forceinline__ void consume(const GemmProblem& p, const TileTaps& ta
     for (int k = from; k < to; k += BK, a.advance()) {
       const uint32_t input_tile = As.consumer_wait(a);
       for (int t = 0; t < count; t++) {
-        const uint32_t rows = input_tile + (t * taps.column_step * IMAGES + first_row) * 128,
-                       tile = PAIRED        ? input_tile + A_BYTES
-                              : TRANSPOSE_B ? Bs.tile(b.stage())
-                                            : Bs.consumer_wait(b);
+        const uint32_t a_rows = input_tile + (t * taps.column_distance * IMAGES + first_row) * ROW_BYTES,
+                       b_tile = PAIRED        ? input_tile + A_BYTES
+                                : TRANSPOSE_B ? Bs.tile(b.stage())
+                                              : Bs.consumer_wait(b);
         if (IS_FP16) {
 #pragma unroll
           for (int m = 0; m < MI; m++) {
-            const uint32_t a_rows = rows + m * 64 * 128;
-            if (LAST_STEPS < STEPS && k + BK > p.K)
-              multiply_fp16_terms<LAST_STEPS>(sum[m], a_rows, tile, scale);
+            const uint32_t group_rows = a_rows + m * 64 * ROW_BYTES;
+            if (LAST_INSTRUCTIONS < INSTRUCTIONS && k + BK > p.K)
+              multiply_fp16_terms<LAST_INSTRUCTIONS>(sum[m], group_rows, b_tile, scale);
             else
-              multiply_fp16_terms<STEPS>(sum[m], a_rows, tile, scale);
+              multiply_fp16_terms<INSTRUCTIONS>(sum[m], group_rows, b_tile, scale);
           }
           if (STREAMS_B) Bs.consumer_release(b.stage());
         } else {
-          if (LAST_STEPS < STEPS && k + BK > p.K)
-            start_products<LAST_STEPS>(sum, rows, tile);
+          if (LAST_INSTRUCTIONS < INSTRUCTIONS && k + BK > p.K)
+            start_products<LAST_INSTRUCTIONS>(sum, a_rows, b_tile);
           else
-            start_products<STEPS>(sum, rows, tile);
+            start_products<INSTRUCTIONS>(sum, a_rows, b_tile);
           wgmma_wait<1>();  // the products of the tap before are done
           if (begun) {
             if (STREAMS_B) Bs.consumer_release(b.stage_before());
+            // The first tap of an input-row tile: all products with the tile before are done.
             if (t == 0) As.consumer_release(a.stage_before());
           }
           begun = true;
@@ -122,12 +130,12 @@ __device__ __forceinline__ void consume(const GemmProblem& p, const TileTaps& ta
   if (STREAMS_B) Bs.consumer_release(b.stage_before());
 }
 
-// The output tiles of a block: every `step`-th from `first` on, below `end`. If a block has an SM of its own, it
+// The output tiles of a block: from `first` on every `distance`-th, below `end`. If a block has an SM of its own, it
 // computes every gridDim.x-th tile, so that the producer loads the next tile while this one is stored. If blocks share
 // an SM, the grid has one block per tile. Raster order 0: output channels fastest, then images, then the tile schedule,
-// which begins with the longest work tiles. Raster order 1: output channels, then the whole schedule for some images,
-// which share rows of A, then the next images. With KEEP_B 1, or with STATISTICS 1 and SPLIT_K 0, the grid is a
-// multiple of the tiles of output channels, so that a block keeps to its channels.
+// which begins with the longest work tiles. Raster order 1: output channels fastest, then the whole schedule for one
+// group of IMAGES images, as its tiles share rows of A, then the next images. With KEEP_B 1, or with STATISTICS 1 and
+// SPLIT_K 0, the grid is a multiple of the tiles of output channels, so that a block keeps to its channels.
 template <class Taps>
 struct OutputTiles {
   const GemmProblem& p;
@@ -135,7 +143,7 @@ struct OutputTiles {
   const Taps& taps_of;   // taps_of(output_pixel, taps, to) tells the taps and the output pixels of a tile
   int tiles_j, tiles_n;  // the tiles of output channels, and those of images
   bool one_work_tile;
-  int end, first, step;
+  int end, first, distance;
 
   __device__ __forceinline__ OutputTiles(const GemmProblem& p, const WorkTile* schedule, const Taps& taps_of)
       : p(p),
@@ -146,33 +154,36 @@ struct OutputTiles {
         one_work_tile(p.num_work_tiles == 1),
         end(p.num_work_tiles * tiles_n * tiles_j),
         first(blockIdx.x),
-        step(PERSISTENT ? gridDim.x : end) {}
+        distance(PERSISTENT ? gridDim.x : end) {}
 
-  // Next task: works out the task of `tile`. Unless `anew`, `task` still holds an earlier task of the block, and what
-  // all tasks of a schedule of one work tile share is not worked out again. It waits for nobody.
-  __device__ __forceinline__ void next_task(int tile, bool anew, Task& task) const {
+  // Works out the task of `tile`. `anew`: `task` was never filled. Otherwise `task` holds an earlier task of the block,
+  // and if the schedule has only one work tile, then only n0 and j0 change. It waits for nobody.
+  __device__ __forceinline__ void work_out(int tile, bool anew, Task& task) const {
     const auto [i, j] = divide(tile, tiles_j);
-    const auto [q, r] = one_work_tile ? Division{0, i} : divide(i, p.raster_order ? p.num_work_tiles : tiles_n);
-    task.n0 = (p.raster_order && !one_work_tile ? q : r) * IMAGES, task.j0 = j * BN;
+    // The slower and the faster of the schedule and the images. With one work tile there are only images.
+    const auto [slower, faster] =
+        one_work_tile ? Division{0, i} : divide(i, p.raster_order ? p.num_work_tiles : tiles_n);
+    task.n0 = (p.raster_order && !one_work_tile ? slower : faster) * IMAGES, task.j0 = j * BN;
     if (one_work_tile && !anew) return;
-    task.work = one_work_tile ? WorkTile{0, 0, 1, 0} : schedule[p.raster_order ? r : q];
+    // The only work tile begins with output pixel 0, and its K is not split.
+    task.work = one_work_tile ? WorkTile{0, 0, 1, 0} : schedule[p.raster_order ? faster : slower];
     taps_of(task.work.output_pixel, task.taps, task.to);
   }
 };
 
-// Producer: one thread loads the operands of all tiles of the block. It works its tasks out itself and so never waits
-// for the planner. It waits for consumers to empty a stage (`producer_acquire`); consumers wait for the bytes that it
-// announces.
+// Producer: one thread loads the operands of all tiles of the block. In a persistent block it works its tasks out
+// itself and so never waits for the planner; otherwise it reads the only task in slots[0]. It waits for consumers to
+// empty a stage (`producer_acquire`); consumers wait for the bytes that it announces.
 template <class Taps>
 __device__ __forceinline__ void run_producer(const OutputTiles<Taps>& tiles, const Task* slots, const PipelineA& As,
                                              const PipelineB& Bs, StateA a, StateB b) {
   Task task;
-  for (int tile = tiles.first; tile < tiles.end; tile += tiles.step) {
+  for (int tile = tiles.first; tile < tiles.end; tile += tiles.distance) {
     if (PERSISTENT)
-      tiles.next_task(tile, tile == tiles.first, task);
+      tiles.work_out(tile, tile == tiles.first, task);
     else
       task = slots[0];
-    if (KEEP_B) b = {};
+    if (KEEP_B) b = {};  // only the first task loads B, from the first stage on
     produce(tiles.p, task, tile == tiles.first, As, Bs, a, b);
   }
 }
@@ -182,9 +193,9 @@ __device__ __forceinline__ void run_producer(const OutputTiles<Taps>& tiles, con
 // (`publish`).
 template <class Taps>
 __device__ __forceinline__ void run_planner(const OutputTiles<Taps>& tiles, const Tasks& tasks, Tasks::State state) {
-  for (int tile = tiles.first; tile < tiles.end; tile += tiles.step, state.advance()) {
+  for (int tile = tiles.first; tile < tiles.end; tile += tiles.distance, state.advance()) {
     Task& task = tasks.acquire(state);
-    tiles.next_task(tile, tile < tiles.first + Tasks::SLOTS * tiles.step, task);
+    tiles.work_out(tile, tile < tiles.first + Tasks::SLOTS * tiles.distance, task);
     tasks.publish(state);
   }
 }
@@ -201,33 +212,38 @@ __device__ __forceinline__ void run_consumer(const OutputTiles<Taps>& tiles, con
   __shared__ TileStatistics statistics;
   const GemmProblem& p = tiles.p;
   const int tiles_j = tiles.tiles_j, tiles_n = tiles.tiles_n;
-  if (TRANSPOSE_B) transpose_filter(p, Bs, smem - shared_address(smem), tiles.first % tiles_j * BN);
+  unsigned char* base = smem - shared_address(smem);  // base + a shared address is a pointer
+  if (TRANSPOSE_B) transpose_filter(p, Bs, base, tiles.first % tiles_j * BN);
   int rows = 0;  // the number of rows that have been added to the statistics
-  for (int tile = tiles.first; tile < tiles.end; tile += tiles.step, state.advance()) {
+  for (int tile = tiles.first; tile < tiles.end; tile += tiles.distance, state.advance()) {
     float sum[MI][R] = {};
     const Task& task = PERSISTENT ? tasks.wait(state) : slots[0];
-    if (KEEP_B) b = {};
+    if (KEEP_B) b = {};  // B was filled once, so the first phase of its full barriers stays complete
     consume(p, TileTaps(task.taps), WorkTile(task.work), As, Bs, sum, a, b);
-    // The task is read once more, so that all of it does not stay in registers during the products.
-    const auto [work, taps, to, n0, j0] = task;
+    // The task is read once more, so that not all of it stays in registers during the products.
+    const WorkTile work = task.work;
+    const OutputPixels to = task.to;
+    const int n0 = task.n0, j0 = task.j0;
     if (!SPLIT_K || work.num_splits == 1 || fix_up(sum, p, work, n0 / IMAGES * tiles_j + j0 / BN, tiles_n * tiles_j)) {
-      auto address_of = [&, n0 = n0, j0 = j0, to = to](int row) -> Output* {
+      auto address_of = [&, n0, j0, to](int row) -> Output* {
         const int n = n0 + row % IMAGES, pixel = row / IMAGES;
         if (n >= p.N || pixel >= to.count) return nullptr;
-        return p.C + ((long)n * p.output_pixels + to.first + pixel * to.step) * p.GN + j0;
+        return p.C + ((long)n * p.output_pixels + to.first + pixel * to.distance) * p.GN + j0;
       };
 #pragma unroll
       for (int m = 0; m < MI; m++)
         store_epilogue(sum[m], p, j0, [&](int row) {
-          return address_of(row + (hide_from_optimizer(threadIdx.x) / 128 * MI + m) * 64);
+          return address_of(row + (hide_from_optimizer(threadIdx.x) / GROUP_THREADS * MI + m) * 64);
         });
       if (STATISTICS) {
         add_statistics(statistics, sum, rows == 0, [&](int row) { return address_of(row) != nullptr; });
         rows += min(IMAGES, p.N - n0) * to.count;
-        if (SPLIT_K) {  // which block does the fix-up of a tile differs from run to run
-          const int row = to.first / p.columns,
-                    tile = row * ((p.columns + TILE_OW - 1) / TILE_OW) + (to.first - row * p.columns) / TILE_OW;
-          write_statistics(statistics, p, j0, tile * tiles_n + n0 / IMAGES, rows);
+        // Which block does the fix-up of a tile differs from run to run. So each tile writes a part of its own, and the
+        // statistics do not depend on the order of the blocks.
+        if (SPLIT_K) {
+          const int output_row = to.first / p.columns, column = to.first - output_row * p.columns;
+          const int tile_of_image = output_row * ((p.columns + TILE_OW - 1) / TILE_OW) + column / TILE_OW;
+          write_statistics(statistics, p, j0, tile_of_image * tiles_n + n0 / IMAGES, rows);
           rows = 0;
         }
       }
@@ -241,10 +257,9 @@ __device__ __forceinline__ void run_consumer(const OutputTiles<Taps>& tiles, con
 // Computes all output tiles of a block: prepares barriers and shared memory, then gives each thread its role.
 template <class Taps>
 __device__ __forceinline__ void run_output_tiles(const GemmProblem& p, const WorkTile* schedule, Taps taps_of) {
-  constexpr int CONSUMERS = 128 * CONSUMER_GROUPS;  // threads; the producer is the first after them
   constexpr int B_BARRIERS = PipelineA::BARRIERS, TASK_BARRIERS = B_BARRIERS + PipelineB::BARRIERS;
   ALPHA_DYNAMIC_SHARED(unsigned char, smem);
-  if (threadIdx.x == CONSUMERS) {
+  if (threadIdx.x == CONSUMERS) {  // the producer, the first thread after the consumers
     tma_prefetch(p.A);
     if (!TRANSPOSE_B) tma_prefetch(p.B);
   }
@@ -261,7 +276,7 @@ __device__ __forceinline__ void run_output_tiles(const GemmProblem& p, const Wor
   const Tasks::State state;
   if (!PERSISTENT && threadIdx.x == 0) {  // the block's only task, for all roles
     Task task;
-    tiles.next_task(tiles.first, true, task);
+    tiles.work_out(tiles.first, true, task);
     slots[0] = task;
   }
   __syncthreads();

@@ -2,8 +2,10 @@
 #pragma once
 #include "common/mbarrier.cuh"
 
-// Returns x as a value of which the compiler knows nothing. So it keeps an address in shared memory in a register. Else
-// it would compute the address anew at each use, and wait for a special register each time.
+constexpr int GROUP_THREADS = 128;  // of a warpgroup
+
+// Returns x as a value of which the compiler knows nothing. So it keeps a shared-memory address in a register.
+// Otherwise it would compute the address anew at each use, and wait for a special register each time.
 __device__ __forceinline__ uint32_t kept(uint32_t x) {
 #ifndef ALPHA_EMULATED
   asm volatile("" : "+r"(x));
@@ -61,6 +63,6 @@ struct Pipeline {
   }
   // For a consumer warpgroup that has read the tile of a stage.
   __device__ __forceinline__ void consumer_release(uint32_t stage) const {
-    if (threadIdx.x % 128 == 0) mbarrier_arrive(empty_barrier(stage));
+    if (threadIdx.x % GROUP_THREADS == 0) mbarrier_arrive(empty_barrier(stage));
   }
 };

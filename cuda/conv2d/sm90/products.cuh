@@ -11,7 +11,7 @@
 __device__ __forceinline__ void load_fp16_terms(uint32_t rows, int k, float scale, uint32_t (&hi)[4],
                                                 uint32_t (&lo)[4]) {
   const int lane = threadIdx.x & 31, matrix = lane >> 3, i = lane & 7;
-  const uint32_t box = rows + k / 2 * A_BOX + ((matrix & 1) * 8 + i) * 128;
+  const uint32_t box = rows + k / 2 * A_BOX + ((matrix & 1) * 8 + i) * ROW_BYTES;
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     uint32_t v[4];
@@ -27,18 +27,18 @@ __device__ __forceinline__ void load_fp16_terms(uint32_t rows, int k, float scal
 // They are done when it returns.
 template <int COUNT>
 __device__ __forceinline__ void multiply_fp16_terms(float (&sum)[R], uint32_t rows, uint32_t b, float scale) {
-  float block[R];
+  float step_sum[R];  // of the products of two terms
   uint32_t hi[COUNT][4], lo[COUNT][4];
 #pragma unroll
   for (int k = 0; k < COUNT; k++) {
-    load_fp16_terms(rows + threadIdx.x % 128 / 32 * 16 * 128, k, scale, hi[k],
-                    lo[k]);  // the last products are under way
+    // Meanwhile the products of the k before are under way.
+    load_fp16_terms(rows + threadIdx.x % GROUP_THREADS / 32 * 16 * ROW_BYTES, k, scale, hi[k], lo[k]);
     wgmma_fence();
     const uint64_t b_hi = wgmma_k_major(b + k * 32);
     if (TERMS == 2) {
-      wgmma_f16<0>(block, lo[k], b_hi, k != 0);
-      wgmma_f16<0>(block, hi[k], wgmma_k_major(b + TERM_BYTES + k * 32), 1);
-      wgmma_f16<0>(block, hi[k], b_hi, 1);
+      wgmma_f16<0>(step_sum, lo[k], b_hi, k != 0);
+      wgmma_f16<0>(step_sum, hi[k], wgmma_k_major(b + TERM_BYTES + k * 32), 1);
+      wgmma_f16<0>(step_sum, hi[k], b_hi, 1);
     } else {
       wgmma_f16<0>(sum, hi[k], b_hi, 1);
     }
@@ -47,7 +47,7 @@ __device__ __forceinline__ void multiply_fp16_terms(float (&sum)[R], uint32_t ro
   wgmma_wait<0>();
   if (TERMS == 2) {
 #pragma unroll
-    for (int r = 0; r < R; r++) sum[r] += block[r];
+    for (int r = 0; r < R; r++) sum[r] += step_sum[r];
   }
 }
 
@@ -55,13 +55,13 @@ __device__ __forceinline__ void multiply_fp16_terms(float (&sum)[R], uint32_t ro
 // memory. They are under way when it returns.
 template <int COUNT>
 __device__ __forceinline__ void start_products(float (&sum)[MI][R], uint32_t rows, uint32_t b) {
-  const uint64_t a_tile = wgmma_k_major(rows), b_tile = B_MN ? wgmma_mn_major(b, 64 * 128) : wgmma_k_major(b);
+  const uint64_t a_tile = wgmma_k_major(rows), b_tile = B_MN ? wgmma_mn_major(b, 64 * ROW_BYTES) : wgmma_k_major(b);
   wgmma_fence();
 #pragma unroll
   for (int k = 0; k < COUNT; k++)
 #pragma unroll
     for (int m = 0; m < MI; m++) {
-      const uint64_t a_k = wgmma_further(a_tile, m * 64 * 128 + k * 32),
+      const uint64_t a_k = wgmma_further(a_tile, m * 64 * ROW_BYTES + k * 32),
                      b_k = wgmma_further(b_tile, k * (B_MN ? 2048 : 32));
       if (MATH == TF32)
         wgmma_tf32(sum[m], a_k, b_k, 1);

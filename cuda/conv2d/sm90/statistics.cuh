@@ -27,16 +27,17 @@ __device__ __forceinline__ float add_rows(float (&v)[8], int g) {
 }
 
 // Adds the rows of a tile for which inside(row) is true; the other rows of `sum` are overwritten. `first`: the tile is
-// the first one, its first row is inside, and `block` begins anew. All consumers call it.
+// the first one, its first row is inside, and `statistics` begin anew. All consumers call it.
 template <class Inside>
-__device__ __forceinline__ void add_statistics(TileStatistics& block, float (&sum)[MI][R], bool first, Inside inside) {
-  constexpr int CONSUMERS = 128 * CONSUMER_GROUPS, BARRIER = 2;
+__device__ __forceinline__ void add_statistics(TileStatistics& statistics, float (&sum)[MI][R], bool first,
+                                               Inside inside) {
+  constexpr int BARRIER = 2;
   const int thread = hide_from_optimizer(threadIdx.x), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
   if (first) {
     if (thread < 4)
 #pragma unroll
       for (int e = 0; e < R; e += 4)
-        *reinterpret_cast<float2*>(&block.origin[e * 2 + t * 2]) = make_float2(sum[0][e], sum[0][e + 1]);
+        *reinterpret_cast<float2*>(&statistics.origin[e * 2 + t * 2]) = make_float2(sum[0][e], sum[0][e + 1]);
     named_barrier_sync(BARRIER, CONSUMERS);
   }
 #pragma unroll
@@ -44,41 +45,42 @@ __device__ __forceinline__ void add_statistics(TileStatistics& block, float (&su
     if (!inside((warp / 4 * MI + i / 2) * 64 + warp % 4 * 16 + g + i % 2 * 8))
 #pragma unroll
       for (int c = 0; c < BN / 4; c++)  // such a row deviates by zero
-        sum[i / 2][c / 2 * 4 + i % 2 * 2 + c % 2] = block.origin[c / 2 * 8 + t * 2 + c % 2];
+        sum[i / 2][c / 2 * 4 + i % 2 * 2 + c % 2] = statistics.origin[c / 2 * 8 + t * 2 + c % 2];
 #pragma unroll
   for (int j = 0; j < BN / 8; j += 2) {
     float v[8] = {};  // v[c]: sum of column 8 (j + c / 2) + 2 t + c % 2, v[4 + c]: its squares
 #pragma unroll
     for (int c = 0; c < 4; c++) {
-      const float origin = block.origin[(j + c / 2) * 8 + t * 2 + c % 2];
+      const float origin = statistics.origin[(j + c / 2) * 8 + t * 2 + c % 2];
 #pragma unroll
       for (int i = 0; i < 2 * MI; i++) {
         const float deviation = sum[i / 2][(j + c / 2) * 4 + i % 2 * 2 + c % 2] - origin;
         v[c] += deviation, v[4 + c] += deviation * deviation;
       }
     }
-    float& offset = block.sums[warp][g / 4][(j + g % 4 / 2) * 8 + t * 2 + g % 2];
+    float& total = statistics.sums[warp][g / 4][(j + g % 4 / 2) * 8 + t * 2 + g % 2];
     const float tile = add_rows(v, g);
-    offset = first ? tile : offset + tile;
+    total = first ? tile : total + tile;
   }
 }
 
 // Writes part[0, z, j] = mean and part[1, z, j] = sum of squared deviations of the `count` rows that were added, and
 // counts[z] = count. All consumers call it. A tile that is added afterwards must be `first`.
-__device__ __forceinline__ void write_statistics(const TileStatistics& block, const GemmProblem& p, int j0, int z,
+__device__ __forceinline__ void write_statistics(const TileStatistics& statistics, const GemmProblem& p, int j0, int z,
                                                  int count) {
-  constexpr int CONSUMERS = 128 * CONSUMER_GROUPS, BARRIER = 2;
+  constexpr int BARRIER = 2;
   const int column = threadIdx.x;
   // read before other warps may begin the next tile, whose sums are written after a barrier
-  const float origin = column < BN ? block.origin[column] : 0.f;
+  const float origin = column < BN ? statistics.origin[column] : 0.f;
   named_barrier_sync(BARRIER, CONSUMERS);
   if (column < BN && j0 + column < p.GN) {
     float sum = 0, squares = 0;
 #pragma unroll
-    for (int w = 0; w < CONSUMER_WARPS; w++) sum += block.sums[w][0][column], squares += block.sums[w][1][column];
+    for (int w = 0; w < CONSUMER_WARPS; w++)
+      sum += statistics.sums[w][0][column], squares += statistics.sums[w][1][column];
     const float mean = sum / count, rest = squares - sum * mean;
-    float* offset = p.statistics + (long)z * p.GN + j0 + column;
-    offset[0] = origin + mean, offset[(long)p.statistics_parts * p.GN] = rest < 0 ? 0 : rest;
+    float* target = p.statistics + (long)z * p.GN + j0 + column;
+    target[0] = origin + mean, target[(long)p.statistics_parts * p.GN] = rest < 0 ? 0 : rest;
     if (j0 + column == 0) p.statistics_counts[z] = count;
   }
 }

@@ -11,9 +11,10 @@ struct Task {
   int n0, j0;  // the first image and the first output channel
 };
 
-// The tasks in shared memory: a ring that the planner fills and that each consumer warp reads, in the order of the
-// block's tiles. The producer works its tasks out itself, as it is ahead of the others in any case. If a block has only
-// one task, thread 0 puts it there before the threads part.
+// The tasks of a persistent block in shared memory: a ring of slots that the planner fills and that each consumer warp
+// reads, in the order of the block's tiles. The producer works its tasks out itself, as it is ahead of the others in
+// any case. A block that is not persistent has only one task and no ring (`slots` is null): thread 0 writes the task to
+// slots[0] of run_output_tiles before the threads take their roles, and the producer and the consumers read it there.
 struct Tasks {
   static constexpr int SLOTS = PERSISTENT ? 4 : 1, BARRIERS = 2 * SLOTS, READERS = 4 * CONSUMER_GROUPS;
   using State = PipelineState<SLOTS>;
@@ -28,15 +29,16 @@ struct Tasks {
   __device__ __forceinline__ uint32_t full_barrier(uint32_t slot) const { return full + slot * 8; }
   __device__ __forceinline__ uint32_t empty_barrier(uint32_t slot) const { return full + (SLOTS + slot) * 8; }
 
-  // For the planner: waits until all have read the task that was there before, and returns its slot.
+  // For the planner of a persistent block: waits until all have read the task that was in the slot before, and returns
+  // the slot.
   __device__ __forceinline__ Task& acquire(const State& state) const {
     mbarrier_wait(empty_barrier(state.stage()), state.parity() ^ 1);  // at once in the first round
     return slots[state.stage()];
   }
   __device__ __forceinline__ void publish(const State& state) const { mbarrier_arrive(full_barrier(state.stage())); }
-  // For a reader: waits until the task is there.
+  // For a reader in a persistent block: waits until the planner has published the task of the slot.
   __device__ __forceinline__ const Task& wait(const State& state) const {
-    if (PERSISTENT) mbarrier_wait(full_barrier(state.stage()), state.parity());
+    mbarrier_wait(full_barrier(state.stage()), state.parity());
     return slots[state.stage()];
   }
   // For one thread of a reader, all of whose threads have read the task.
