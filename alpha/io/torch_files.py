@@ -238,7 +238,7 @@ def _size(axes: tuple[int, ...] = ()) -> tuple[int, ...]:
     return axes
 
 
-def _device(name: str, index: int = 0) -> str:
+def _device(name: str, *index: int) -> str:
     if type(name) is not str:
         raise TypeError(f"a device is no {type(name).__name__}")
     return name

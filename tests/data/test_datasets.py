@@ -317,3 +317,10 @@ def test_splits_that_mean_nothing() -> None:
     ):
         with pytest.raises(DataError, match=message):
             random_split(range(10), lengths, **options)  # type: ignore[arg-type]
+
+
+def test_no_indices_of_a_chain_of_sets_are_a_batch_of_the_first() -> None:
+    first, second = TensorDataset(np.zeros((4, 3), np.uint8)), TensorDataset(np.zeros((4, 5), np.float32))
+    (found,) = ConcatDataset([first, second]).batch(np.array([], np.int64))
+    assert (found.shape, found.dtype) == ((0, 3), np.uint8)
+    assert len(ConcatDataset([first]).batch(np.array([], np.int64))) == 1

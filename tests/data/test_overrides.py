@@ -200,6 +200,7 @@ def test_the_data_sets_of_files_as_well(tmp_path: Any) -> None:
 def test_ways() -> None:
     assert way_of(ImageFolder.__new__(ImageFolder)) == "batch"
     assert way_of([1, 2]) == "__getitem__"
+    assert way_of(object()) == "__getitem__"  # so that the error says what is missing
     data = arrays(ByItem)
     data.batch = lambda indices: indices  # of this data set alone
     assert way_of(data) == "batch"

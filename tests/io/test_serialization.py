@@ -441,3 +441,9 @@ def test_a_damaged_byte_of_pytorchs_file_is_an_error_or_changes_nothing(tmp_path
         else:
             assert found["w"].tolist() == [0, 1, 2, 3, 4, 5]
     assert refused > 50
+
+
+def test_weights_have_the_layout_that_their_file_names(tmp_path: Path) -> None:
+    model = nn.Conv2d(2, 4, 3)
+    alpha.train.save_weights(tmp_path / "own.safetensors", model.state_dict())
+    assert alpha.load(tmp_path / "own.safetensors").layout == "NHWC"

@@ -12,6 +12,7 @@ import pytest
 import alpha
 from alpha import CheckpointError, optim
 from alpha.nn import Parameter
+from alpha.optim.fused import FusedOptimizer
 from alpha.optim.hyper import decays, flag, natural
 
 
@@ -202,3 +203,14 @@ def test_it_is_shown_as_pytorchs() -> None:
     assert "    lr: 0.1" in lines[: lines.index("Parameter Group 1")]
     assert {"    lr: 0.5", "    name: q"} < set(lines[lines.index("Parameter Group 1") :])
     assert "params" not in repr(optimizer)
+
+
+def test_a_fused_optimizer_without_the_numbers_of_a_step_says_so() -> None:
+    class Own(FusedOptimizer):
+        update = optim.Lion.update
+        slots = optim.Lion.slots
+
+    weight = alpha.ones(3, requires_grad=True)
+    (weight * 2).sum().backward()
+    with pytest.raises(TypeError, match="Own defines no update"):
+        Own([weight], {"lr": 0.1}).step()

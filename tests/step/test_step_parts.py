@@ -15,7 +15,7 @@ import pytest
 from trials import trials
 
 import alpha
-from alpha.step.call_arguments import Arguments
+from alpha.step.call_arguments import Arguments, memories_of
 from alpha.step.code import facts
 from alpha.step.kinds import counts_of_alpha
 from alpha.step.ran import Ran
@@ -164,3 +164,10 @@ def test_what_is_asked_after_an_output_is_heard(name: str) -> None:
         with ran.watching():
             step(asks)
         assert [text.split(",")[0] for text in ran.asked] == ["it calls os.urandom"] * asks
+
+
+def test_the_memories_of_a_copied_part_are_its_own_and_that_of_the_whole() -> None:
+    whole = alpha.ones(3, 4)
+    part = whole[:, 1:3]
+    assert list(memories_of([whole])) == [id(whole._version)]
+    assert set(memories_of([part])) == {id(part._version), id(whole._version)}

@@ -52,8 +52,8 @@ def lengths_of(sizes: Counts) -> Counts:
 
 
 def _counts_above(values: Counts, stop: int) -> Counts:
-    """Number of values above each of 0, 1, .. below `stop`, which no value exceeds."""
-    up_to = np.cumsum(np.bincount(values, minlength=stop))[:stop]
+    """Number of values above each of 0, 1, .. below `stop`, the largest value."""
+    up_to = np.cumsum(np.bincount(values))[:stop]
     return tuple((len(values) - up_to).tolist())
 
 

@@ -61,8 +61,8 @@ __device__ __forceinline__ void produce(const GemmProblem& p, const Task& task, 
 #pragma unroll
       for (int box = 0; box < A_BOXES; box++)
         tma_load(input_tile + box * A_BOX, p.A + tensor_map, a_full, k + box * 32, task.n0, x, input_row);
-      if (TRANSPOSE_B || (KEEP_B && !first)) continue;
-      for (int t = 0; t < count; t++) {
+      const bool b_is_there = TRANSPOSE_B || (KEEP_B && !first);
+      for (int t = 0; t < (b_is_there ? 0 : count); t++) {
         const int tap = first_tap + t * taps.stride * taps.taps_per_column;
         const uint32_t b_tile = PAIRED ? input_tile + A_BYTES : Bs.producer_acquire(b, B_BYTES);
         const uint32_t b_full = PAIRED ? a_full : Bs.full_barrier(b.stage());

@@ -46,6 +46,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "diagonal beyond": (lambda f, x: f.diagonal(x, 7), (A,)),
     "diagonal of a batch": (lambda f, x: f.diagonal(x, -1, 2, 0), (array(3, 2, 4),)),
     "diag_embed": (lambda f, x: f.diag_embed(x, 1, 0, 2), (A,)),
+    "diag_embed of a batch": (lambda f, x: f.diag_embed(x, -1, 3, 1), (array(2, 3, 4),)),
     "cross": (lambda f, x, y: f.cross(x, y, 1), (array(1, 3), array(4, 3))),
     "kron": (lambda f, x, y: f.kron(x, y), (V, array(2, 3, 2))),
     "broadcast_tensors": (lambda f, *xs: f.cat(f.broadcast_tensors(*xs)), (V, array(4, 1))),

@@ -15,6 +15,7 @@ from alpha.ops.conv2d.select import time_model
 from alpha.ops.conv2d.select.choose import applicable
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
+from alpha.ops.gemm.tiles import DEPTH, Product, splits_of
 from alpha.runtime.cuda.driver_dry import DryDevice
 
 OPERATORS = (FORWARD, INPUT, WEIGHT)
@@ -192,3 +193,14 @@ def test_constants_of_a_gpu(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None: 
         assert time_model.constants_of("another").launch == 8.0
     finally:
         time_model.constants_of.cache_clear()
+
+
+def test_a_product_on_ffma_counts_the_partial_sums_of_its_splits() -> None:
+    p = Product(3, 64, 48, 1 << 14, False, True)
+    found = time_model.product_quantities(p, target())
+    splits, _ = splits_of(p.K, DEPTH, p.D, target().num_sms)
+    assert splits > 1
+    assert (found.work.partial, found.launches) == (4 * splits * p.D * p.M * p.N, 2)
+    assert found.least == 4 * p.D * (p.M * p.K + p.K * p.N + p.M * p.N)
+    alone = time_model.product_quantities(Product(1, 4096, 4096, 64, False, True), target())
+    assert (alone.work.partial, alone.launches) == (0, 1)

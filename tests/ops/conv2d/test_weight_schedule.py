@@ -16,10 +16,11 @@ from alpha.ops.conv2d.hopper.tile_schedule import Blocks, busiest
 from alpha.ops.conv2d.hopper.weight_schedule import WeightBlock, WeightSchedule, steps_of_rows, weight_schedule
 from alpha.ops.conv2d.hopper.weight_tiles import WeightTile, weight_tile
 from alpha.ops.conv2d.plan import compute, plan_configuration
-from alpha.ops.conv2d.problem import WEIGHT, ConvProblem
-from alpha.ops.conv2d.select import time_model
+from alpha.ops.conv2d.problem import WEIGHT, Configuration, ConvProblem
+from alpha.ops.conv2d.select import hopper_table, time_model
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.kernel.plan import TensorMaps
 
 BY_NAME = {v.name: v for v in CONFIGURATIONS}
 SMALL = make(2048, (4, 4), (64, 64), (3, 3), p=(1, 1))
@@ -147,3 +148,12 @@ def test_the_busiest_sm() -> None:
                 heapq.heappush(ends, (end + cycles, blocks + 1))
         assert tuple(busiest(groups, num_sms)) == max(ends)
     assert busiest([], 4) == (0.0, 0)
+
+
+@pytest.mark.parametrize("row", hopper_table.WEIGHT_ROWS, ids=lambda row: row.name)
+def test_a_tensor_map_takes_one_row_of_one_kind_of_terms_at_once(row: Configuration) -> None:
+    problem = ConvProblem(WEIGHT, SMALL, row.precision, dtype=row.dtype)
+    (launch,) = (x for x in row.make(problem, row, cuda_target(hopper())).launches if x.entry == "sk_dilated_sm90")
+    boxes = [box for a in launch.arguments if isinstance(a, TensorMaps) for box in a.layout[4]]
+    assert boxes
+    assert {length for box in boxes for length in box[3:]} == {1}
