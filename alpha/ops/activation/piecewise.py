@@ -12,7 +12,7 @@ from alpha.module.module import Module
 from alpha.ops.kernel.arguments import check_arguments
 from alpha.ops.kernel.elementwise import activation
 from alpha.ops.kernel.function_layer import FunctionLayer, function_layer
-from alpha.ops.kernel.options import only_offered, real
+from alpha.ops.kernel.options import number, only_offered, real
 from alpha.ops.kernel.rectifier import FUNCTIONS, HARDTANH, LAYERS, Rectifier
 
 __all__ = [
@@ -47,6 +47,7 @@ def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bo
     Raises:
         ValueError: min_val is above max_val.
     """
+    min_val, max_val = number("hardtanh", "min_val", min_val), number("hardtanh", "max_val", max_val)
     if min_val > max_val:
         raise ValueError(f"hardtanh: min_val={min_val} is above max_val={max_val}")
     return HARDTANH(x, max_val, inplace, q=min_val)
@@ -184,6 +185,7 @@ def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
     Raises:
         ValueError: lambd is negative.
     """
+    lambd = number("softshrink", "lambd", lambd)
     if lambd < 0:
         raise ValueError(f"softshrink: lambd={lambd} is negative")
     return _SOFTSHRINK(x, lambd)
@@ -199,7 +201,7 @@ class Softshrink(FunctionLayer):
 @check_arguments
 def hardshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
     """Y = 0 if X is in [-lambd, lambd], else X   x (...) -> (...)"""
-    return _HARDSHRINK(x, lambd)
+    return _HARDSHRINK(x, number("hardshrink", "lambd", lambd))
 
 
 @function_layer(hardshrink)
@@ -225,6 +227,7 @@ def threshold(x: Tensor, threshold: float, value: float, inplace: bool = False) 
         inplace: True writes Y into x. With a value above the threshold, a copy of X is kept if a gradient is needed,
             because Y does not tell on which side X was.
     """
+    threshold, value = number("threshold", "threshold", threshold), number("threshold", "value", value)
     return _THRESHOLD(x, threshold, inplace, q=value, saves="output" if value <= threshold else "input")
 
 

@@ -22,6 +22,7 @@ from alpha.core.tensor import Tensor
 from alpha.ops.kernel.arguments import check_arguments
 from alpha.ops.kernel.elementwise import activation, elementwise
 from alpha.ops.kernel.function_layer import FunctionLayer, function_layer
+from alpha.ops.kernel.options import number
 from alpha.ops.kernel.rectifier import FUNCTIONS, LAYERS, LEAKY_RELU, RELU, TINY, Rectifier, one_or
 
 __all__ = ["ELU", "LeakyReLU", "ReLU", "elu", "leaky_relu", "relu"]
@@ -48,6 +49,7 @@ def leaky_relu(x: Tensor, negative_slope: float = 0.01, inplace: bool = False) -
         inplace: True writes Y into x. With a negative slope, a copy of X is kept if a gradient is needed, because the
             sign of Y does not tell the sign of X.
     """
+    negative_slope = number("leaky_relu", "negative_slope", negative_slope)
     return LEAKY_RELU(x, negative_slope, inplace, saves="output" if negative_slope >= 0 else "input")
 
 
@@ -104,6 +106,7 @@ def elu(x: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
         inplace: True writes Y into x. With a negative alpha, a copy of X is kept if a gradient is needed, because the
             sign of Y does not tell the sign of X.
     """
+    alpha = number("elu", "alpha", alpha)
     return _ELU(x, alpha, inplace, saves="output" if inplace and alpha >= 0 else "input")
 
 

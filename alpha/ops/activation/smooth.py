@@ -12,6 +12,7 @@ from alpha.core.tensor import Tensor
 from alpha.ops.kernel.arguments import check_arguments
 from alpha.ops.kernel.elementwise import activation, elementwise
 from alpha.ops.kernel.function_layer import FunctionLayer, function_layer
+from alpha.ops.kernel.options import number
 
 __all__ = [
     "CELU",
@@ -119,6 +120,7 @@ _SOFTPLUS = activation(
 @check_arguments
 def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """Y = beta X > threshold ? X : log(1 + exp(beta X)) / beta   x (...) -> (...)"""
+    beta, threshold = number("softplus", "beta", beta), number("softplus", "threshold", threshold)
     return _SOFTPLUS(x, beta, q=threshold)
 
 
@@ -416,6 +418,7 @@ def celu(x: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
         TypeError: `inplace` with a negative alpha on a tensor that needs a gradient, because the sign of Y does not
             tell the sign of X.
     """
+    alpha = number("celu", "alpha", alpha)
     if alpha == 0:
         raise ValueError("celu: alpha must not be 0, because X is divided by it")
     return _CELU(x, alpha, inplace, saves="output" if inplace and alpha > 0 else "input")

@@ -76,6 +76,19 @@ def lengths_as_given(operator: str, name: str, value: Lengths, rank: int, least:
     return found if isinstance(value, (tuple, list, np.ndarray)) else found[0]
 
 
+def number(operator: str, name: str, value: Any) -> float:
+    """Returns the argument as a float, which may be infinite or NaN.
+
+    Raises:
+        TypeError: the value is not a number.
+    """
+    if type(value) is float:
+        return value  # as layers keep it
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{operator}: {name}={value!r} is not a number")
+    return float(value)
+
+
 def real(operator: str, name: str, value: Any) -> float:
     """Returns the argument as a float.
 
@@ -83,13 +96,10 @@ def real(operator: str, name: str, value: Any) -> float:
         TypeError: the value is not a number.
         ValueError: the value is infinite or NaN.
     """
-    if type(value) is float and math.isfinite(value):
-        return value  # as layers keep it
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise TypeError(f"{operator}: {name}={value!r} is not a number")
-    if not math.isfinite(value):
+    found = number(operator, name, value)
+    if not math.isfinite(found):
         raise ValueError(f"{operator}: {name}={value} is not finite")
-    return float(value)
+    return found
 
 
 def only_offered(operator: str, **arguments: tuple[Any, Any]) -> None:
