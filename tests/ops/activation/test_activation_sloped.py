@@ -88,5 +88,5 @@ def test_errors(device: str) -> None:
         F.hardtanh(x, 2, 1)
     with pytest.raises(ValueError, match="celu: alpha must not be 0"):
         F.celu(x, 0.0)
-    with pytest.raises(ValueError, match="softshrink: lambd=-1 is negative"):
+    with pytest.raises(ValueError, match="softshrink: lambd=-1.0 is negative"):
         F.softshrink(x, -1)
