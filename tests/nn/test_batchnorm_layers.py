@@ -385,3 +385,20 @@ def test_what_is_written_to_a_norm_reaches_a_captured_step() -> None:
             if a is not None:
                 np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, err_msg=f"{name} after {write}")
     assert captured.num_batches_tracked.item() == 10
+
+
+def test_statistics_of_huge_numbers_serve_evaluation(device: str) -> None:
+    """Squares of the numbers are infinite in float32, their variance is not."""
+    values = np.random.default_rng(0).choice([-3e18, 3e18], (8, 4, 4, 3)).astype(np.float32)
+    norm = nn.BatchNorm2d(3).to(device)
+    for _ in range(3):
+        y = norm(alpha.tensor(values, device=device))
+    wide = values.astype(np.float64)
+    assert np.isfinite(y.numpy()).all()
+    kept = 1 - (1 - norm.momentum) ** 3
+    expected = kept * wide.var((0, 1, 2), ddof=1) + 1 - kept
+    np.testing.assert_allclose(norm.running_var.numpy(), expected, rtol=1e-5)
+    norm.eval()
+    shown = norm(alpha.tensor(values, device=device)).numpy()
+    wanted = (wide - norm.running_mean.numpy()) / np.sqrt(expected)
+    np.testing.assert_allclose(shown, wanted, rtol=1e-4, atol=1e-5)
