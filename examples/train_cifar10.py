@@ -179,6 +179,8 @@ def finish(run: Run) -> None:
     o = run.options
     title = f"{o['model']} on CIFAR-10 ({o['data']}), batch {o['batch_size']}, lr {o['lr']:g}, {o['precision']}"
     curves = save_curves(run.folder / "curves.png", run.history.rows, title)
+    for row in run.history.rows[-1:]:
+        print(f"epoch {row.epoch}: {row.images_per_second:,.0f} images/s, {row.live_mb:,.0f} MB, {row.precision}")
     print(f"saved in {run.folder}: checkpoint.safetensors, weights.safetensors, history.csv, {curves}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
@@ -16,7 +17,8 @@ from alpha.io.files import write_atomically
 class Result:
     """Means over `images` images, the seconds they took, and the device's live bytes at the end.
 
-    `precision` is that of convolutions and matrix products.
+    `precision` is that of convolutions and matrix products, `learning_rate` that of the last step (of the optimizer's
+    first group), or None of an evaluation.
     """
 
     images: int
@@ -25,6 +27,7 @@ class Result:
     seconds: float
     live_bytes: int
     precision: str
+    learning_rate: float | None = None
 
     @property
     def images_per_second(self) -> float:
@@ -33,7 +36,10 @@ class Result:
 
 @dataclass(frozen=True)
 class Row:
-    """One epoch. Accuracies are fractions, memory is in 10^6 bytes at the end of training steps."""
+    """One epoch. Accuracies are fractions, memory is in 10^6 bytes at the end of training steps.
+
+    Runs that were begun before Alpha recorded the test loss and the learning rate have None there.
+    """
 
     epoch: int
     seconds: float
@@ -43,6 +49,8 @@ class Row:
     images_per_second: float
     live_mb: float
     precision: str
+    test_loss: float | None = None
+    learning_rate: float | None = None
 
     @classmethod
     def of(cls, epoch: int, trained: Result, tested: Result) -> Row:
@@ -55,13 +63,16 @@ class Row:
             trained.images_per_second,
             trained.live_bytes / 1e6,
             trained.precision,
+            tested.loss,
+            trained.learning_rate,
         )
 
     def __str__(self) -> str:
+        """The results on a line that, behind "epoch 10/10", ends before the 80th column."""
+        tested = "" if self.test_loss is None else f", test {self.test_loss:.4f}"
         return (
-            f"{self.seconds:6.1f} s   loss {self.train_loss:.4f}   "
-            f"train {self.train_accuracy:6.2%}   test {self.test_accuracy:6.2%}   "
-            f"{self.images_per_second:,.0f} images/s   {self.live_mb:,.0f} MB   {self.precision}"
+            f"{self.seconds:6.1f} s  loss {self.train_loss:.4f}{tested}  "
+            f"accuracy {self.train_accuracy:.1%}, test {self.test_accuracy:.1%}"
         )
 
 
@@ -129,14 +140,21 @@ def save_curves(path: str | Path, rows: Sequence[Row], title: str) -> str:
     loss, accuracy = figure.subplots(1, 2)
     losses = [row.train_loss for row in rows]
     line(loss, losses, "train", _TRAIN, f"{losses[-1]:.3f}")
+    test_losses = [math.nan if row.test_loss is None else row.test_loss for row in rows]
+    if not all(map(math.isnan, test_losses)):
+        line(loss, test_losses, "test", _TEST, f"{test_losses[-1]:.3f}")
     for label, color, values in (
         ("train", _TRAIN, [row.train_accuracy for row in rows]),
         ("test", _TEST, [row.test_accuracy for row in rows]),
     ):
         line(accuracy, values, label, color, f"{values[-1]:.1%}")
 
+    best = max(rows, key=lambda row: row.test_accuracy)  # the first of several
+    label = f"best  {best.test_accuracy:.1%}, epoch {best.epoch}"
+    accuracy.plot(best.epoch, best.test_accuracy, "o", color=_TEST, markersize=7, markeredgecolor="white", label=label)
     loss.set_ylim(bottom=0)
-    accuracy.set_ylim(0, 1)
+    accuracy.margins(y=0.12)
+    accuracy.set_ylim(max(0.0, accuracy.get_ylim()[0]), min(1.0, accuracy.get_ylim()[1]))
     accuracy.yaxis.set_major_formatter(PercentFormatter(xmax=1))
     for axes, name, corner in ((loss, "loss", "lower left"), (accuracy, "accuracy", "lower right")):
         axes.set_title(name, loc="left", fontsize=11, color=_INK)
@@ -147,7 +165,7 @@ def save_curves(path: str | Path, rows: Sequence[Row], title: str) -> str:
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(colors=_INK)
-        axes.legend(loc=corner, frameon=False)
+        axes.legend(loc=corner, framealpha=0.9, edgecolor="none")
 
     png = io.BytesIO()
     figure.savefig(png, format="png")

@@ -22,6 +22,7 @@ class Tally:
         sums: what `alpha.train.batch.count` adds to.
         steps: the steps that were queued; the sums may not count all of them yet.
         seconds: what they took.
+        learning_rate: that of the last step of training.
     """
 
     def __init__(self, device: Device) -> None:
@@ -36,6 +37,7 @@ class Tally:
         held: Mapping[str, Any] = {} if state is None else state
         self.steps = int(held.get("steps", 0))
         self.seconds = float(held.get("seconds", 0.0))
+        self.learning_rate: float | None = held.get("learning_rate")
         images, hits = int(held.get("images", 0)), int(held.get("hits", 0))
         self._known = Counted(float(held.get("loss_sum", 0.0)), hits, images, self.steps, 0, 0.0)
         values = self.sums.device.upload(np.array(self._known, np.float64))
@@ -86,7 +88,7 @@ class Tally:
             raise TrainingError(f"{self.name}: the loss is {known.bad_loss} at step {known.bad_step}; {why}")
         self._known = known
 
-    def state_dict(self) -> dict[str, float]:
+    def state_dict(self) -> dict[str, Any]:
         """The sums, after reading what is on the device."""
         self.read()
         return {
@@ -95,4 +97,5 @@ class Tally:
             "seconds": self.seconds,
             "loss_sum": self._known.loss,
             "hits": self._known.hits,
+            "learning_rate": self.learning_rate,
         }

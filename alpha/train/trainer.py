@@ -95,7 +95,7 @@ class Trainer:
         self.augment: Callable[[Tensor], Tensor] | None = None
         self.epoch = 0
         self.step = 0
-        self._unfinished: Mapping[str, float] | None = None  # the tally of an epoch that was interrupted
+        self._unfinished: Mapping[str, Any] | None = None  # the tally of an epoch that was interrupted
         self._loader: dict[str, Any] | None = None  # what the last epoch was trained on
         self._same_loader = False  # whether the next epoch must be trained on the same
         self._trained, self._tested = Tally(self.device), Tally(self.device)
@@ -128,6 +128,7 @@ class Trainer:
         train = self._step("train", feed.batch, self._train_step)
 
         def step(*batch: Any) -> None:
+            tally.learning_rate = float(self.optimizer.param_groups[0]["lr"])
             train(*batch)
             after_step(self.schedule)
             self.step += 1
@@ -270,7 +271,7 @@ class Trainer:
             tally.read()
             tally.seconds = time.perf_counter() - start
             live = self.device.memory_stats().live
-        return Result(tally.images, tally.loss, tally.accuracy, tally.seconds, live, precision)
+        return Result(tally.images, tally.loss, tally.accuracy, tally.seconds, live, precision, tally.learning_rate)
 
     # -- resuming -----------------------------------------------------------------------------
 
@@ -344,6 +345,8 @@ def _load(trainer: Trainer, state: Mapping[str, Any]) -> None:
     try:
         epoch, step = (int(state[name]) for name in ("epoch", "step"))
         tally = None if state["tally"] is None else {name: float(state["tally"][name]) for name in TALLIED}
+        if tally is not None and state["tally"].get("learning_rate") is not None:  # older states have none
+            tally["learning_rate"] = float(state["tally"]["learning_rate"])
         loader = None if state["loader"] is None else dict(state["loader"])
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"Trainer: the state's place in the epoch cannot be read: {error!r}") from error

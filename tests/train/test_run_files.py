@@ -13,6 +13,7 @@ import stat
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ STATE = {"conv.weight": np.arange(24, dtype=np.float32).reshape(2, 3, 4), "bn.st
 
 
 def row(epoch: int) -> Row:
-    return Row(epoch, 1.5, 2.0 / epoch, 0.1 * epoch, 0.09 * epoch, 3333.3333333, 120.25, "tf32")
+    return Row(epoch, 1.5, 2.0 / epoch, 0.1 * epoch, 0.09 * epoch, 3333.3333333, 120.25, "tf32", 2.5 / epoch, 0.01)
 
 
 def names(folder: Path) -> list[str]:
@@ -339,7 +340,26 @@ def test_history_is_whole_after_every_row(tmp_path: Path) -> None:
         "images_per_second": "3333.33",
         "live_mb": "120.25",
         "precision": "tf32",
+        "test_loss": "1.25",
+        "learning_rate": "0.01",
     }
+
+
+def test_the_line_of_an_epoch_fits_a_terminal_of_80_columns() -> None:
+    shown = Row(10, 3599.94, 12.34567, 1.0, 1.0, 1e6, 1e6, "float32", 12.34567, 0.1)
+    line = f"epoch 10/10  {shown}"
+    assert len(line) < 80
+    assert "loss 12.3457, test 12.3457" in line
+    assert "accuracy 100.0%, test 100.0%" in line
+
+
+def test_rows_of_older_runs_have_no_test_loss(tmp_path: Path) -> None:
+    older = [replace(row(epoch), test_loss=None, learning_rate=None) for epoch in (1, 2)]
+    assert "loss 1.0000  accuracy" in str(older[1])
+    History(tmp_path / "history.csv").append(older[0])
+    assert (tmp_path / "history.csv").read_text().endswith("tf32,,\n")
+    pytest.importorskip("matplotlib")
+    assert save_curves(tmp_path / "curves.png", [*older, row(3)], "begun before") == "curves.png"
 
 
 def test_a_history_without_rows_has_its_header(tmp_path: Path) -> None:

@@ -377,7 +377,8 @@ def test_precision_holds_inside_and_what_was_computed_is_reported(device: str) -
         results = run.train_epoch(loader), run.evaluate(loader)
         recorded = "float32" if device == "cpu" else used  # what was computed, not what was asked
         assert {result.precision for result in results} == {recorded}
-        assert str(Row.of(1, *results)).endswith(recorded)
+        assert Row.of(1, *results).precision == recorded
+        assert [result.learning_rate for result in results] == [run.optimizer.param_groups[0]["lr"], None]
         assert set(seen) == {used}
         assert alpha.get_precision() == "float32"
         seen.clear()

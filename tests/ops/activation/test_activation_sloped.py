@@ -84,9 +84,9 @@ def test_errors(device: str) -> None:
         F.glu(x)
     with pytest.raises(ValueError, match=r"rrelu: lower=0\.5 is above upper=0\.1"):
         F.rrelu(x, 0.5, 0.1)
-    with pytest.raises(ValueError, match="hardtanh: min_val=2.0 is above max_val=1.0"):
+    with pytest.raises(ValueError, match=r"hardtanh: min_val=2\.0 is above max_val=1\.0"):
         F.hardtanh(x, 2, 1)
     with pytest.raises(ValueError, match="celu: alpha must not be 0"):
         F.celu(x, 0.0)
-    with pytest.raises(ValueError, match="softshrink: lambd=-1.0 is negative"):
+    with pytest.raises(ValueError, match=r"softshrink: lambd=-1\.0 is negative"):
         F.softshrink(x, -1)
