@@ -9,10 +9,9 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from tqdm import tqdm
-
 from alpha.errors import DataError
 from alpha.io.reading import note
+from alpha.runtime.progress import bar as progress_bar
 
 _CHUNK = 1 << 16
 _TIMEOUT_SECONDS = 20.0
@@ -77,7 +76,7 @@ def _transfer(remote: Remote, part: Path, have: int) -> None:
             raise DataError(f"{remote.url}: the server offers {have + int(length):,} bytes, expected {remote.size:,}")
         with (
             part.open("ab" if have else "wb") as file,
-            tqdm(desc=part.stem, total=remote.size, initial=have, unit="B", unit_scale=True, disable=None) as bar,
+            progress_bar(part.stem, remote.size, initial=have, unit="B", unit_scale=True) as bar,
         ):
             while have < remote.size and (chunk := _read(response, remote.size - have)):
                 file.write(chunk)

@@ -10,7 +10,6 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from alpha.autograd.grad_mode import no_grad
 from alpha.core import numerics
@@ -26,7 +25,7 @@ from alpha.module.state_dict import StateDict
 from alpha.nn import Module
 from alpha.nn import functional as F
 from alpha.optim import LRScheduler, Optimizer
-from alpha.runtime import Device, get_device
+from alpha.runtime import Device, get_device, progress
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.step import capture
 from alpha.step.dry import compile_runs
@@ -249,9 +248,7 @@ class Trainer:
             np.errstate(over="ignore", invalid="ignore"),  # `Tally` reports what diverges, once
             interrupt_between_steps() as check,
             closing(feed.arguments()) as batches,
-            tqdm(
-                desc=f"{tally.name} ({precision})", initial=done, total=total, unit="step", leave=False, disable=None
-            ) as bar,
+            progress.step_bar(tally.name, precision, total, done) as bar,
         ):
             for arguments in islice(batches, max(0, total - done)):
                 step(*arguments)
@@ -260,11 +257,8 @@ class Trainer:
                 if tally.steps % READ_EVERY == 0:
                     tally.poll()
                     live = self.device.memory_stats().live
-                    bar.set_postfix_str(
-                        f"loss {tally.loss:.4f}, accuracy {tally.accuracy:.1%}, "
-                        f"{tally.images / tally.seconds:,.0f} images/s, {live / 1e6:,.0f} MB",
-                        refresh=False,
-                    )
+                    speed, memory = f"{tally.images / tally.seconds:,.0f} images/s", f"{live / 1e6:,.0f} MB"
+                    progress.show(bar, (f"loss {tally.loss:.4f}", f"accuracy {tally.accuracy:.1%}", speed, memory))
                 bar.update()
                 check()
             loader.prepare_epoch()  # while the device works on what is queued

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from alpha import config
 from alpha.errors import CompileError, ConfigError
-from alpha.runtime import workers
+from alpha.runtime import progress, workers
 from alpha.runtime.cuda.cache import CommandCompiler, Compiler, Group, compile_cached, failure, read_log, source_root
 from alpha.runtime.cuda.driver import DeviceProperties, Driver
 
@@ -83,8 +83,6 @@ def compile_units(driver: Driver, units: Iterable[Unit], check: Callable[[], obj
     Raises:
         CompileError: a unit does not compile; the compilers of the others are stopped.
     """
-    from tqdm import tqdm
-
     asked = dict.fromkeys(units)
     if not asked:
         return 0
@@ -95,7 +93,7 @@ def compile_units(driver: Driver, units: Iterable[Unit], check: Callable[[], obj
         return 0
     group = Group()
     pool = ThreadPoolExecutor(min(workers.cores(), len(missing)), "alpha-compile", initializer=group.join)
-    with tqdm(desc="compiling kernels", total=len(missing), unit="kernel", leave=False, disable=None) as bar:
+    with progress.bar("compiling kernels", len(missing), unit="kernel", leave=False) as bar:
         try:
             left = {pool.submit(driver.compile, *unit) for unit in missing}
             while left:
