@@ -23,6 +23,11 @@ OTHER_TILE = "a tile beyond the last channel reads another vector, and is not st
 ONE_STEP_MORE = "a step or row beyond the last meets no result"
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
+        "conv2d/sm90/statistics.cuh",
+        "< -> <=",
+        "target[0] = origin + mean, target[(long)p.statistics_parts * p.GN] = rest < 0 ? 0 : rest;",
+    ): "0 becomes 0",
+    (
         "conv2d/direct/forward_sm80.cu",
         "without * VECTOR, place 2",
         "for (int i = threadIdx.x * VECTOR; i < channels * K; i += THREADS * VECTOR) {",

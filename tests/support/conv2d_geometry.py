@@ -370,7 +370,10 @@ def of(row: Configuration) -> tuple[ConvShape, ...]:
 
 
 def whole(row: Configuration) -> ConvShape | None:
-    """A shape of whole tiles and steps, as most layers of networks are; None for the direct kernels and groups."""
+    """A shape of whole tiles and steps, as most layers of networks are; None for the direct kernels and groups.
+
+    A tile has images of one pixel, and a filter row behind the first, so that a tap too many is a tap of another row.
+    """
     if row.name.startswith("direct") or row.base is not None or row in GROUPED:
         return None
     BM, BN = row.tile.get("BM", 64), row.tile.get("BN", 64)
@@ -378,7 +381,7 @@ def whole(row: Configuration) -> ConvShape | None:
         return conv_shape("test", (64, 3, 4, 2 * BN), (2 * BM, 1, 3, 2 * BN), (1, 1), (0, 1))
     K, N = 128, 2 * BN
     IC, OC = (K, N) if row.operator == FORWARD else (N, K)
-    return conv_shape("test", (2 * BM, 1, 3, IC), (OC, 1, 2, IC), (1, 1), (0, 0))
+    return conv_shape("test", (2 * BM, 2, 3, IC), (OC, 2, 2, IC), (1, 1), (0, 0))
 
 
 def _first_taps(row: Configuration) -> tuple[ConvShape, ...]:
