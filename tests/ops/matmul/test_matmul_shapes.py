@@ -70,7 +70,8 @@ def test_errors() -> None:
 def test_dots_may_stand_for_as_many_axes_as_there_are_letters_left() -> None:
     letters = string.ascii_letters
     x, y, z = (alpha.ones(*(1,) * axes) for axes in (26, 25, 1))
-    assert alpha.einsum(f"{letters[:26]},{letters[26:51]},...", x, y, z).shape == (1,) * 52
+    if int(np.__version__.partition(".")[0]) >= 2:  # before it an array has 32 axes at most
+        assert alpha.einsum(f"{letters[:26]},{letters[26:51]},...", x, y, z).shape == (1,) * 52
     with pytest.raises(ValueError, match="has more axes than there are letters"):
         alpha.einsum(f"{letters[:26]},{letters[26:51]},...", x, y, z.reshape(1, 1))
 
