@@ -230,7 +230,7 @@ _functions: dict[str, Method] = {
     "__setitem__": getitem_setitem.set_item,
 }
 _functions |= {f"{name}_": written_form(name, _functions[name]) for name in names.WRITTEN.split()}
-_functions["true_divide_"] = _functions["div_"]  # PyTorch's takes rounding_mode, too, unlike the function
+_functions["true_divide_"] = _functions["div_"]  # it takes rounding_mode, too, unlike the function
 FUNCTIONS = _with_other_names(_functions)
 
 METHODS: dict[str, Any] = {

@@ -77,7 +77,8 @@ def _(Y: Array, stream: StepValue[Stream], kind: int, low: float, scale: float) 
     elif kind == UNIFORM:
         values = low + (words >> np.uint32(8)) * 2.0**-24 * scale
     else:
-        values = low + (words.astype(np.uint64) * np.uint64(scale) >> np.uint64(32)).astype(np.int64)
+        wide = np.multiply(words, np.uint64(scale), dtype=np.uint64)  # numpy 1 would keep 32 bits
+        values = low + (wide >> np.uint64(32)).astype(np.int64)
     Y.reshape(-1)[...] = values.reshape(-1)[: Y.size]
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from alpha.errors import ConfigError
 from alpha.ops.conv2d import cuda_target, direct
 from alpha.ops.conv2d.plan import ConvProblem, plan_configuration
 from alpha.ops.conv2d.problem import FORWARD, INPUT, PLAIN, WEIGHT, Configuration, Target, seen_by_kernels
@@ -204,3 +206,10 @@ def test_a_product_on_ffma_counts_the_partial_sums_of_its_splits() -> None:
     assert found.least == 4 * p.D * (p.M * p.K + p.K * p.N + p.M * p.N)
     alone = time_model.product_quantities(Product(1, 4096, 4096, 64, False, True), target())
     assert (alone.work.partial, alone.launches) == (0, 1)
+
+
+def test_constants_of_another_version_are_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "gpu.json"
+    path.write_text('{"clock_mhz": 1000.0, "overlap": 0.3}')
+    with pytest.raises(ConfigError, match=r"gpu\.json: has constants of another version \(overlap\); fit them anew"):
+        time_model.Constants.load(path)

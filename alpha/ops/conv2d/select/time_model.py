@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from alpha.errors import ConfigError
 from alpha.ops.conv2d import conv_v2, direct, ks_deconv, mma_sync, sk_dilated
 from alpha.ops.conv2d.hopper import output_launch, output_tiles, tile_schedule, weight_schedule, weight_tiles
 from alpha.ops.conv2d.hopper.output_tiles import Tile
@@ -337,7 +338,14 @@ class Constants:
 
     @classmethod
     def load(cls, path: Path) -> Constants:
-        return cls(**json.loads(path.read_text()))
+        """Constants of a file; ConfigError if it is another version's, whose constants have other names."""
+        found = json.loads(path.read_text())
+        if others := found.keys() - cls.__dataclass_fields__.keys():
+            raise ConfigError(
+                f"{path}: has constants of another version ({', '.join(sorted(others))}); fit them anew with "
+                "examples/fit_conv_model.py, or remove the file"
+            )
+        return cls(**found)
 
     def rates(self, v: Configuration) -> Rates:
         """Rates of a configuration."""
