@@ -2,9 +2,9 @@
 
 from alpha.io.files import make_folder, new_folder
 from alpha.io.serialization import load_metadata, load_weights, save_weights
-from alpha.train.history import History, Result, Row, save_curves
+from alpha.train.files.history import History, Result, Row, save_curves
+from alpha.train.files.run import Run
 from alpha.train.interrupt import Interrupted, interrupt_between_steps
-from alpha.train.run import Run
 from alpha.train.trainer import Trainer
 
 __all__ = [

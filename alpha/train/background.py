@@ -12,7 +12,7 @@ from alpha.core.numerics import get_precision
 from alpha.errors import DryRunError
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.step import DryRun, dry_run
-from alpha.train.feed import Feed
+from alpha.train.batches.feed import Feed
 
 
 class Background:

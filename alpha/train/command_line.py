@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeVar
 from alpha.config import user_path
 from alpha.errors import ConfigError
 from alpha.optim import LBFGS, LRScheduler, Optimizer, ReduceLROnPlateau
-from alpha.train.history import Result
+from alpha.train.files.history import Result
 
 N = TypeVar("N", int, float)
 

@@ -30,13 +30,21 @@ from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.step import capture
 from alpha.step.dry import compile_runs
 from alpha.train.background import Precompiler
-from alpha.train.batch import count
+from alpha.train.batches.device import count
+from alpha.train.batches.feed import Batch, Feed, HostFeed, ResidentFeed, Residents, StreamingFeed
+from alpha.train.batches.pairs import (
+    EPOCH_SEED,
+    Pairs,
+    at_epoch,
+    can_be_resident,
+    check_loader,
+    difference,
+    seed_of_epoch,
+)
+from alpha.train.batches.tally import TALLIED, Tally
 from alpha.train.command_line import after_epoch, after_step, check_accepted
-from alpha.train.feed import Batch, Feed, HostFeed, ResidentFeed, Residents, StreamingFeed
-from alpha.train.history import Result
+from alpha.train.files.history import Result
 from alpha.train.interrupt import Interrupted, interrupt_between_steps
-from alpha.train.pairs import EPOCH_SEED, Pairs, at_epoch, can_be_resident, check_loader, difference, seed_of_epoch
-from alpha.train.tally import TALLIED, Tally
 
 READ_EVERY = 10  # steps; metrics come from the device without a wait, but some steps later
 

@@ -25,7 +25,7 @@ from alpha.runtime.cuda.compile import NO_COMPILER, find_nvcc, nvcc_version, nvr
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.device import MIB, HostArray
 from alpha.train.command_line import Parser
-from alpha.train.state_file import blas
+from alpha.train.files.state_file import blas
 
 PACKAGES = {  # distribution -> the extra that installs it, "" for none
     "numpy": "",

@@ -42,7 +42,7 @@ from alpha.data import Cifar10, Cifar10Sample, Cifar100, cifar, cifar100, mnist,
 from alpha.io.reading import ALLOWANCE
 from alpha.ops.conv2d.select.tune import TuningCache
 from alpha.train import Run, load_weights, save_weights
-from alpha.train.state_file import save_state
+from alpha.train.files.state_file import save_state
 
 SLACK = 32 << 20  # of memory: stacks of threads, and pages that Python keeps
 SECONDS, SECONDS_A_MB = 0.5, 2.0

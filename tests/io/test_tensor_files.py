@@ -19,7 +19,7 @@ from alpha import CheckpointError, Tensor
 from alpha.io.tensor_files import CHECKSUM, DTYPES, read_tensor_file, tensor_file
 from alpha.module.state_dict import StateDict
 from alpha.train import load_metadata, load_weights, save_weights
-from alpha.train.state_file import load_state, save_state
+from alpha.train.files.state_file import load_state, save_state
 
 ARRAYS = {name: (1 + np.arange(6)).reshape(2, 3).astype(dtype) for name, dtype in DTYPES.items()}
 METADATA = {"b": "2", "a": 'x"\\\u00e9'}

@@ -23,7 +23,7 @@ from alpha.optim import LBFGS, StepLR
 from alpha.optim.lbfgs import MOST, Point, lowest, strong_wolfe
 from alpha.step.attempt import MOST_DOUBTS
 from alpha.train import Trainer
-from alpha.train.state_file import load_state, save_state
+from alpha.train.files.state_file import load_state, save_state
 
 draw = np.random.default_rng(3)
 X, Y = draw.standard_normal((12, 3)), draw.standard_normal((12, 2))

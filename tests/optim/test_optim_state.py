@@ -15,7 +15,7 @@ from rows.optimizers import OPTIMIZERS
 import alpha
 from alpha import CheckpointError, nn, optim
 from alpha.nn import Parameter
-from alpha.train.state_file import load_state, save_state
+from alpha.train.files.state_file import load_state, save_state
 
 SHAPES = [(3, 4), (), (5,)]
 ROWS = {row.name: row for row in OPTIMIZERS}

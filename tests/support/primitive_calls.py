@@ -9,7 +9,7 @@ import numpy as np
 from rows.primitives import of_expression, of_rows
 
 import alpha
-import alpha.train.batch  # its primitives have cases here
+import alpha.train.batches.device  # its primitives have cases here
 from alpha.core.primitive import REGISTRY, Primitive
 from alpha.core.rng import Stream
 from alpha.ops.conv2d.channel_statistics import StatisticsArguments

@@ -13,7 +13,7 @@ from alpha import nn
 from alpha.data import ArrayDataset, DataLoader
 from alpha.optim import LBFGS, SGD, LRScheduler, Optimizer, ReduceLROnPlateau, StepLR
 from alpha.train import Trainer
-from alpha.train.state_file import load_state, save_state
+from alpha.train.files.state_file import load_state, save_state
 
 
 def loader() -> DataLoader:

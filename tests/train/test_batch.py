@@ -14,7 +14,7 @@ from alpha.errors import ShapeError
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.host_copies import Conveyor
 from alpha.runtime.recording import StepValue
-from alpha.train.batch import COUNTED, Counted, count, counted, take_batch
+from alpha.train.batches.device import COUNTED, Counted, count, counted, take_batch
 
 
 def put(values: Any, device: str) -> alpha.Tensor:

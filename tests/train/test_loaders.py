@@ -24,8 +24,8 @@ from alpha.data import (
 from alpha.errors import CheckpointError, DataError
 from alpha.optim import SGD
 from alpha.train import Trainer
-from alpha.train.feed import HostFeed, ResidentFeed, StreamingFeed
-from alpha.train.history import Result
+from alpha.train.batches.feed import HostFeed, ResidentFeed, StreamingFeed
+from alpha.train.files.history import Result
 
 COUNT = 20
 IMAGES = np.random.default_rng(0).integers(0, 256, (COUNT, 4, 4, 3), np.uint8)

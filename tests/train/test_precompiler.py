@@ -21,7 +21,7 @@ from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.step import dry
 from alpha.step.attempt import MOST_DOUBTS
 from alpha.train import Interrupted, Trainer
-from alpha.train.feed import sizes
+from alpha.train.batches.feed import sizes
 
 Calls = list[list[tuple[str, tuple[str, ...]]]]
 

@@ -14,7 +14,7 @@ from alpha.data import ArrayDataset, DataLoader, Subset
 from alpha.optim import SGD
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.train import Trainer
-from alpha.train.feed import ResidentFeed, StreamingFeed
+from alpha.train.batches.feed import ResidentFeed, StreamingFeed
 
 COUNT = 20
 LABELS = (np.arange(COUNT) % 3).astype(np.int32)

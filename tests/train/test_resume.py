@@ -25,7 +25,7 @@ from alpha.errors import CheckpointError, TrainingError
 from alpha.nn import functional as F
 from alpha.optim import SGD, Adam, CosineAnnealingLR
 from alpha.train import Interrupted, Row, Run, Trainer, load_metadata, load_weights, save_weights
-from alpha.train.state_file import changed, environment, load_state, save_state
+from alpha.train.files.state_file import changed, environment, load_state, save_state
 
 EPOCHS, STEPS, BATCH = 3, 4, 5  # the last batch of an epoch has 3 images
 

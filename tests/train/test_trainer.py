@@ -19,8 +19,8 @@ from alpha.nn import functional as F
 from alpha.optim import SGD, CosineAnnealingLR
 from alpha.runtime import Device, get_device
 from alpha.train import Row, Trainer
-from alpha.train.batch import count
-from alpha.train.tally import Tally
+from alpha.train.batches.device import count
+from alpha.train.batches.tally import Tally
 
 
 def two_classes(count: int) -> ArrayDataset:

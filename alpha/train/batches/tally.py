@@ -10,7 +10,7 @@ import numpy as np
 from alpha.core.tensor import Tensor
 from alpha.errors import TrainingError
 from alpha.runtime import Device
-from alpha.train.batch import COUNTED, Counted, count, counted
+from alpha.train.batches.device import COUNTED, Counted, count, counted
 
 TALLIED = ("steps", "images", "seconds", "loss_sum", "hits")  # numbers of a tally's state
 
@@ -19,7 +19,7 @@ class Tally:
     """Sums over the steps so far, which stay on the device until they are read.
 
     Attributes:
-        sums: what `alpha.train.batch.count` adds to.
+        sums: what `alpha.train.batches.device.count` adds to.
         steps: the steps that were queued; the sums may not count all of them yet.
         seconds: what they took.
         learning_rate: that of the last step of training.

@@ -20,8 +20,8 @@ from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.host_copies import Conveyor
 from alpha.runtime.recording import StepValue
 from alpha.step.dry import shaped
-from alpha.train.batch import LABELS, take_batch
-from alpha.train.pairs import is_plain, whole
+from alpha.train.batches.device import LABELS, take_batch
+from alpha.train.batches.pairs import is_plain, whole
 
 Arguments = tuple[Any, ...]
 

@@ -19,8 +19,8 @@ from alpha.errors import CheckpointError, TrainingError
 from alpha.io.files import make_folder, new_folder
 from alpha.io.serialization import save_weights
 from alpha.train.background import Background
-from alpha.train.history import History, Result, Row
-from alpha.train.state_file import changed, environment, load_state, save_state
+from alpha.train.files.history import History, Result, Row
+from alpha.train.files.state_file import changed, environment, load_state, save_state
 from alpha.train.trainer import Trainer
 
 try:

@@ -1,0 +1,1 @@
+"""Batches on their way to the device, and what is counted of them there."""

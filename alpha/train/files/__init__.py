@@ -1,0 +1,1 @@
+"""Files of a run: its folder, its state, its history and its pictures."""
