@@ -1,19 +1,40 @@
-"""The training loop of the examples: epochs, history, curves, weights on disk, runs that resume."""
+"""Training: the loop, its callbacks and metrics, histories and curves, weights on disk, runs that resume."""
 
 from alpha.io.files import make_folder, new_folder
 from alpha.io.serialization import load_metadata, load_weights, save_weights
-from alpha.train.files.history import History, Result, Row, save_curves
+from alpha.train.callbacks import Callback, EarlyStopping, JsonLines, KeepWeights, TensorBoard
+from alpha.train.files.curves import save_curves
+from alpha.train.files.history import History, Result, Row
 from alpha.train.files.run import Run
+from alpha.train.fit import fit
 from alpha.train.interrupt import Interrupted, interrupt_between_steps
+from alpha.train.lr_finder import LearningRates, find_learning_rate
+from alpha.train.metrics import ConfusionMatrix, F1Score, Mean, MeanIoU, Metric, Precision, Recall, TopKAccuracy
 from alpha.train.trainer import Trainer
 
 __all__ = [
+    "Callback",
+    "ConfusionMatrix",
+    "EarlyStopping",
+    "F1Score",
     "History",
     "Interrupted",
+    "JsonLines",
+    "KeepWeights",
+    "LearningRates",
+    "Mean",
+    "MeanIoU",
+    "Metric",
+    "Precision",
+    "Recall",
     "Result",
     "Row",
     "Run",
+    "TensorBoard",
+    "TopKAccuracy",
     "Trainer",
+    "find_learning_rate",
+    "fit",
     "interrupt_between_steps",
     "load_metadata",
     "load_weights",

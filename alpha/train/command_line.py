@@ -1,9 +1,8 @@
-"""Command lines whose mistakes are answered in one line; optimizers and schedules that a Trainer takes."""
+"""Command lines whose mistakes are answered in one line, and the types of their options."""
 
 from __future__ import annotations
 
 import argparse
-import inspect
 import io
 import math
 import sys
@@ -13,8 +12,6 @@ from typing import Any, NoReturn, TypeVar
 
 from alpha.config import user_path
 from alpha.errors import ConfigError
-from alpha.optim import LBFGS, LRScheduler, Optimizer, ReduceLROnPlateau
-from alpha.train.files.history import Result
 
 N = TypeVar("N", int, float)
 
@@ -87,37 +84,3 @@ def names(offered: Sequence[str]) -> Callable[[str], list[str]]:
         return list(dict.fromkeys(chosen))
 
     return parse
-
-
-def check_accepted(optimizer: Optimizer, schedule: LRScheduler | None) -> None:
-    """Raises TypeError if the steps of an optimizer or a schedule need what a Trainer does not give them."""
-    name = type(optimizer).__name__
-    if isinstance(optimizer, LBFGS) or needed(optimizer.step):
-        raise TypeError(
-            f"Trainer: {name}.step needs a closure, which computes the loss of a batch anew; a Trainer calls step() "
-            f"once for each batch. Train with {name} in a loop of your own, or take another optimizer"
-        )
-    if schedule is not None and not isinstance(schedule, ReduceLROnPlateau) and (names := needed(schedule.step)):
-        raise TypeError(
-            f"Trainer: {type(schedule).__name__}.step needs {', '.join(names)}; a Trainer calls step() after each step "
-            "of the optimizer. Leave out schedule= and step it in your own loop"
-        )
-
-
-def needed(function: Callable[..., Any]) -> list[str]:
-    """The arguments without which a function cannot be called."""
-    parameters = inspect.signature(function).parameters.values()
-    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [p.name for p in parameters if p.default is inspect.Parameter.empty and p.kind not in variable]
-
-
-def after_step(schedule: LRScheduler | None) -> None:
-    """The step of a schedule after one of the optimizer."""
-    if schedule is not None and not isinstance(schedule, ReduceLROnPlateau):
-        schedule.step()
-
-
-def after_epoch(schedule: LRScheduler | None, result: Result) -> None:
-    """The step of a `ReduceLROnPlateau` after an epoch, with what it is to make smaller or larger."""
-    if isinstance(schedule, ReduceLROnPlateau):
-        schedule.step(result.loss if schedule.mode == "min" else result.accuracy)

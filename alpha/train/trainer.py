@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,15 +17,19 @@ from alpha.core import numerics
 from alpha.core.numerics import computed_precision
 from alpha.core.rng import get_rng_state, set_rng_state
 from alpha.core.tensor import Tensor
-from alpha.data import DataLoader
+from alpha.data import ArrayDataset, DataLoader
 from alpha.data.checks import whole_number
-from alpha.errors import CheckpointError, DataError, DeviceError
+from alpha.data.collate import mapped, merged
+from alpha.errors import CheckpointError, DataError, DeviceError, TrainingError
 from alpha.module.module import device_of
 from alpha.module.parameter import Uninitialized
 from alpha.module.state_dict import StateDict
 from alpha.nn import Module
 from alpha.nn import functional as F
+from alpha.nn.utils import clip_grad_norm_
+from alpha.ops.kernel.options import real
 from alpha.optim import LRScheduler, Optimizer
+from alpha.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from alpha.runtime import Device, get_device, progress
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.step import capture
@@ -32,29 +37,44 @@ from alpha.step.dry import compile_runs
 from alpha.train.background import Precompiler
 from alpha.train.batches.device import count
 from alpha.train.batches.feed import Batch, Feed, HostFeed, ResidentFeed, Residents, StreamingFeed
-from alpha.train.batches.pairs import (
+from alpha.train.batches.host import (
     EPOCH_SEED,
-    Pairs,
+    HostBatches,
     at_epoch,
     can_be_resident,
     check_loader,
     difference,
+    is_pair,
+    is_plain,
+    pair,
+    parts_of,
+    samples_of,
     seed_of_epoch,
 )
-from alpha.train.batches.tally import TALLIED, Tally
-from alpha.train.command_line import after_epoch, after_step, check_accepted
-from alpha.train.files.history import Result
+from alpha.train.batches.tally import TALLIED, TALLIED_SINCE, Tally
+from alpha.train.files.history import Result, Row
 from alpha.train.interrupt import Interrupted, interrupt_between_steps
+from alpha.train.metrics import Metric, as_metrics, values_of
+from alpha.train.objective import Objective, UserStep, augmented, called, numbers_of, one_number, several, writes
+from alpha.train.schedules import EPOCH, STEP, after_epoch, after_step, check_accepted
 
+if TYPE_CHECKING:
+    from alpha.train.callbacks import Callback
+
+Report = Callable[[int, float], None]
+ADDED = ("averaged",)  # parts of a state that older ones have not
 READ_EVERY = 10  # steps; metrics come from the device without a wait, but some steps later
 
 Step = Callable[..., None]
 
 
 class Trainer:
-    """Trains and evaluates a classifier of uint8 images (N, H, W, C) on `device`.
+    """Trains and evaluates a model on `device`: one step of its optimizer for each batch of a loader.
 
-    Pixels are mapped to [-1, 1] on the device. Progress bars show on a terminal only.
+    A batch is a pair, inputs and targets, of any dtypes: the loss is `loss(model(inputs), targets)`. Inputs that are a
+    tuple become several arguments of the model, those that are a dict arguments by name; targets reach the loss as
+    they are. Images (N, H, W, C) of uint8 among the inputs become pixels in [-1, 1] on the device. For anything else
+    `step` computes the loss of a batch. Progress bars show on a terminal and in a notebook only.
 
     On cuda a step is one CUDA graph (see `alpha.capture`), and an `ArrayDataset` that is small beside the device's
     memory is copied there once, and stays there until the program drops it. Another data set is copied batch by batch,
@@ -62,10 +82,11 @@ class Trainer:
     cores (see `alpha.compile_kernels`).
 
     Args:
+        optimizer: one, or a sequence of them, each of which steps.
         device: a device or its name; the model must be there.
-        loss: gives the mean loss of a batch from logits and labels.
-        schedule: steps after each optimizer step; a `ReduceLROnPlateau` after each training epoch, with its loss, or
-            with its accuracy if mode="max".
+        loss: (outputs, targets) -> the mean loss of a batch, ().
+        schedule: steps after each optimizer step, or after each epoch (see `schedule_per`); a `ReduceLROnPlateau` after
+            each training epoch, with its loss, or with its accuracy if mode="max". Or a sequence of them.
         precision: "float32", "tf32" or "bf16" (see `alpha.set_precision`), by default the one in force. Results
             name the precision of the computation, which is float32 on the cpu; `ValueError` for another name.
         capture: False runs each step as usual. True makes it an error if a step cannot be captured; by default that
@@ -73,41 +94,83 @@ class Trainer:
         resident: whether data sets are copied to the device as a whole; by default each `ArrayDataset`, or `Subset` of
             one, whose class overrides neither `__getitem__` nor `batch`, while they take at most a quarter of the
             memory together. True says that the items of all data sets are the same in each epoch.
+        step: (model, batch) -> the loss of a batch, (), or a dict of such numbers, of which "loss" is made smaller and
+            all are averaged and recorded. It takes the place of `loss`; batches may have any structure. If what it
+            returns has no gradient, it must have updated the weights itself, as the step of a GAN does.
+        evaluate_step: the same for `evaluate`, by default `step`.
+        metrics: by name, what `evaluate` computes besides: a `Metric`, or a function (outputs, targets) -> mean of a
+            batch, ().
+        accumulate: parts into which each batch is cut, one after another; their gradients are added, so they are
+            those of the whole batch, with less memory. A BatchNorm sees each part by itself.
+        clip_norm: the largest norm of all gradients together (see `nn.utils.clip_grad_norm_`).
+        schedule_per: "step" or "epoch".
+        ema: the decay of an exponential mean of weights and buffers, such as 0.999. `evaluate` and the weights file of
+            a run have the mean; `averaged.module` is the model that has it.
 
     Attributes:
         epoch, step: what was begun and done: `step` steps of epoch `epoch`, both from 1.
-        augment: None, or what changes the pixels of a training batch on the device: a module of `alpha.transforms`, or
-            any function of a Tensor (N, H, W, C) in [-1, 1]; it may be another one in each epoch.
+        averaged: the mean of the weights by `ema`, an `alpha.optim.swa_utils.AveragedModel`; None before the training.
+        augment: None, or what changes the inputs of a training batch on the device: a module of `alpha.transforms`, or
+            any function of a Tensor (N, H, W, C) in [-1, 1]; or of inputs and targets, which returns both (see
+            `alpha.transforms.takes_targets`). It may be another one in each epoch. A module is in evaluation mode in
+            `evaluate`, where it leaves out what is random and keeps the size; a function is left out there.
     """
 
     def __init__(
         self,
         model: Module,
-        optimizer: Optimizer,
+        optimizer: Optimizer | Sequence[Optimizer],
         device: str | Device,
-        loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
-        schedule: LRScheduler | None = None,
+        loss: Callable[[Any, Any], Tensor] = F.cross_entropy,
+        schedule: LRScheduler | Sequence[LRScheduler] | None = None,
         precision: str | None = None,
         capture: bool | None = None,
         resident: bool | None = None,
+        *,
+        step: UserStep | None = None,
+        evaluate_step: UserStep | None = None,
+        metrics: Mapping[str, Metric | Callable[[Any, Any], Tensor]] | None = None,
+        accumulate: int = 1,
+        clip_norm: float | None = None,
+        ema: float | None = None,
+        schedule_per: str = STEP,
     ) -> None:
         self.precision = numerics.precision(precision or numerics.get_precision()).name  # checked first
-        check_accepted(optimizer, schedule)
+        self.optimizers = several("optimizer", optimizer, Optimizer)
+        self.schedule = schedule
+        check_accepted(self.optimizers, self.schedules)
         self.model = model
-        self.optimizer = optimizer
+        self.optimizer = self.optimizers[0]
         self.device = get_device(device)
         self.loss = loss
-        self.schedule = schedule
         self.capture, self.resident = capture, resident
-        self.augment: Callable[[Tensor], Tensor] | None = None
+        if step is not None and loss is not F.cross_entropy:
+            raise ValueError("Trainer: loss and step are both given; a step computes the loss itself")
+        if step is not None and metrics:
+            raise ValueError("Trainer: metrics need the outputs of loss=; a step returns its own numbers by name")
+        self._user_step, self._user_evaluate_step = step, evaluate_step or step
+        self.metrics = as_metrics(metrics or {}, self.device)
+        self.accumulate = whole_number("Trainer", "accumulate", accumulate, 1)
+        self.clip_norm = None if clip_norm is None else real("Trainer", "clip_norm", clip_norm)
+        if self.clip_norm is not None and self.clip_norm <= 0:
+            raise ValueError(f"Trainer: clip_norm={clip_norm} is not above 0")
+        if schedule_per not in (STEP, EPOCH):
+            raise ValueError(f"Trainer: schedule_per is {schedule_per!r}, expected {STEP!r} or {EPOCH!r}")
+        self.schedule_per = schedule_per
+        self.ema = None if ema is None else real("Trainer", "ema", ema)
+        if self.ema is not None and not 0 <= self.ema < 1:
+            raise ValueError(f"Trainer: ema={ema} is not in [0, 1)")
+        self.averaged: AveragedModel | None = None
+        self.augment: Callable[..., Any] | None = None
         self.epoch = 0
         self.step = 0
         self._unfinished: Mapping[str, Any] | None = None  # the tally of an epoch that was interrupted
         self._loader: dict[str, Any] | None = None  # what the last epoch was trained on
         self._same_loader = False  # whether the next epoch must be trained on the same
+        self._updates = False  # whether a step was seen to change the weights
         self._trained, self._tested = Tally(self.device), Tally(self.device)
         self._residents = Residents(self.device)
-        self._steps: dict[tuple[str, Batch, Any], Step] = {}  # by name, where batches come from, and augmentation
+        self._steps: dict[Any, Step] = {}  # by name, where batches come from, augmentation and mean
         self._kernels = Precompiler()
 
     def train_epoch(self, loader: DataLoader, steps: int | None = None) -> Result:
@@ -115,11 +178,17 @@ class Trainer:
 
         Raises:
             TrainingError: the loss is not finite; the message names the step. On the cpu the weights are then those
-                before that step. A GPU's losses are read some steps later, so the weights may be lost; files are not.
+                before that step, unless `step` updates them itself. A GPU's losses are read some steps later, so the
+                weights may be lost; files are not. Or the first step changed no weight.
             Interrupted: Ctrl-C, after a whole step. The next call goes on with the epoch.
             CheckpointError: a loaded or interrupted epoch goes on with another loader.
-            DataError: the loader cannot be resumed or has no batches; or `steps` is not a whole number of at least 1.
+            DataError: the loader cannot be resumed, has no batches or batches of another form; or `steps` is not a
+                whole number of at least 1.
         """
+        return self._train_epoch(loader, steps, None)
+
+    def _train_epoch(self, loader: DataLoader, steps: int | None, report: Report | None) -> Result:
+        """See `train_epoch`; `report(step, loss)` is called every READ_EVERY steps with the mean loss of the epoch."""
         if steps is not None:
             steps = whole_number("Trainer", "steps", steps, 1)
         epoch_seed = self._check_loader(loader)
@@ -129,15 +198,15 @@ class Trainer:
         tally.begin(f"epoch {self.epoch}", self._unfinished)
         loader.set_epoch(self.epoch - 1, self.step)
         loader.epoch_seed = epoch_seed
-        self.model.train()
-        self.optimizer.zero_grad()
-        feed = self._feed(loader)
-        train = self._step("train", feed.batch, self._train_step)
+        feed, train = self._begin_training(loader)
 
         def step(*batch: Any) -> None:
             tally.learning_rate = float(self.optimizer.param_groups[0]["lr"])
+            before = None if self._updates else writes(self.model)
             train(*batch)
-            after_step(self.schedule)
+            if before is not None:
+                self._check_update(before)
+            after_step(self.schedules, self.schedule_per)
             self.step += 1
 
         self._unfinished = None
@@ -145,62 +214,211 @@ class Trainer:
             with numerics.precision(self.precision):
                 total = self._steps_of(loader, steps, tally)
                 self._compile(feed, total, train)
-                result = self._run(feed, step, tally, loader, total, self.step)
+                result = self._run(feed, step, tally, loader, total, self.step, report)
         except Interrupted:
             self._unfinished, self._same_loader = tally.state_dict(), True
             raise
         self._same_loader = False
-        after_epoch(self.schedule, result)
+        after_epoch(self.schedules, self.schedule_per, result)
         return result
 
+    def _begin_training(self, loader: DataLoader) -> tuple[Feed, Step]:
+        """The batches of the next epoch, and the step that trains on one of them."""
+        self.model.train()
+        self._begin_average()
+        self._set_augmentation(training=True)
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+        feed = self._feed(loader)
+        return feed, self._step("train", feed.batch, self._train_step)
+
     def evaluate(self, loader: DataLoader) -> Result:
-        """Loss and accuracy over every image of `loader`, each counted once; leaves the model in eval mode."""
+        """Loss, accuracy and metrics over every sample of `loader`, each counted once.
+
+        With `ema` they are those of the mean of the weights. Leaves the model in eval mode.
+        """
         check_loader(loader)
         tally = self._tested
         tally.begin("evaluation")
+        for metric in self.metrics.values():
+            metric.reset()
         self.model.eval()
+        self._evaluated().eval()
+        self._set_augmentation(training=False)
         feed = self._feed(loader)
         step = self._step("evaluate", feed.batch, self._evaluate_step)
         with no_grad(), numerics.precision(self.precision), at_epoch(loader, max(0, self.epoch - 1)):
             total = self._steps_of(loader, None, tally)
             self._compile(feed, total, step)
-            return self._run(feed, step, tally, loader, total, 0)
+            result = self._run(feed, step, tally, loader, total, 0)
+        return replace(result, metrics={**result.metrics, **values_of(self.metrics)})
+
+    def predict(self, loader: DataLoader) -> Any:
+        """Outputs of the model for every sample of `loader`, in its order: numpy arrays (N, ..), as `evaluate` sees it.
+
+        Loaders that shuffle give another order than the data set has. With a structure of outputs, a structure of
+        arrays.
+        """
+        check_loader(loader)
+        model = self._evaluated()
+        self.model.eval()
+        model.eval()
+        self._set_augmentation(training=False)
+        feed, augment = self._feed(loader), self._evaluation_transform()
+        outputs: list[Any] = []
+        with (
+            no_grad(),
+            numerics.precision(self.precision),
+            at_epoch(loader, max(0, self.epoch - 1)),
+            interrupt_between_steps() as check,
+            closing(feed.arguments()) as batches,
+        ):
+            for arguments in batches:
+                inputs, _ = augmented(augment, *pair(feed.batch(*arguments)))
+                outputs.append(mapped(called(model, inputs), lambda values: values.numpy()))
+                check()
+        return merged(outputs, np.arange(sum(map(samples_of, outputs))))
+
+    def fit(
+        self,
+        train_loader: DataLoader,
+        test_loader: DataLoader | None = None,
+        epochs: int = 1,
+        *,
+        steps: int | None = None,
+        run: Any = None,
+        callbacks: Sequence[Callback] = (),
+        show: Callable[[str], None] | None = print,
+    ) -> list[Row]:
+        """Train until `epochs` epochs are done, and evaluate, record and save each; see `alpha.train.fit`."""
+        from alpha.train.fit import fit
+
+        return fit(self, train_loader, test_loader, epochs, steps=steps, run=run, callbacks=callbacks, show=show)
+
+    @property
+    def schedules(self) -> tuple[LRScheduler, ...]:
+        """The schedule, or all of them."""
+        return () if self.schedule is None else several("schedule", self.schedule, LRScheduler)
+
+    @property
+    def finished_epochs(self) -> int:
+        """Epochs that were trained to their end."""
+        return self.epoch if self._unfinished is None else self.epoch - 1
+
+    def __repr__(self) -> str:
+        optimizers = ", ".join(type(optimizer).__name__ for optimizer in self.optimizers)
+        objective = "step" if self._user_step is not None else getattr(self.loss, "__name__", repr(self.loss))
+        return (
+            f"Trainer({type(self.model).__name__} on {self.device.name} in {self.precision}, {objective}, "
+            f"{optimizers}, after step {self.step} of epoch {self.epoch})"
+        )
 
     # -- steps ----------------------------------------------------------------------------------
     # They name nothing of the Trainer but what they use, since a captured step depends on all that it can reach.
 
     def _train_step(self, batch: Batch) -> Step:
-        model, loss_of, optimizer, add = self.model, self.loss, self.optimizer, self._adder(self._trained)
-        augment = self.augment
+        model, optimizers, add, add_named = (
+            self.model,
+            self.optimizers,
+            self._adder(self._trained),
+            self._trained.named.add,
+        )
+        objective = self._objective(model, self._user_step, self.augment)
+        accumulate, clip_norm, averaged = self.accumulate, self.clip_norm, self.averaged
 
         def train_step(*arguments: Any) -> None:
-            pixels, labels = batch(*arguments)
-            logits = model(pixels if augment is None else augment(pixels))
-            loss = loss_of(logits, labels)
-            add(loss, logits, labels)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()  # at once: the next forward pass may have the memory
+            whole = batch(*arguments)
+            samples = samples_of(whole)
+            has_gradient = False
+            for number, part in enumerate(parts_of(whole, accumulate) if accumulate > 1 else [whole]):
+                count = samples_of(part)
+                loss, numbers, outputs, targets = objective(part)
+                add(loss, outputs, targets, count, number == 0)
+                add_named(numbers, count)
+                if loss.requires_grad:
+                    has_gradient = True
+                    (loss if count == samples else loss * (count / samples)).backward()
+            if has_gradient:
+                if clip_norm is not None:
+                    clip_grad_norm_(model.parameters(), clip_norm)
+                for optimizer in optimizers:
+                    optimizer.step()
+                    optimizer.zero_grad()  # at once: the next forward pass may have the memory
+            if averaged is not None:
+                averaged.update_parameters(model)
 
         return train_step
 
     def _evaluate_step(self, batch: Batch) -> Step:
-        model, loss_of, add = self.model, self.loss, self._adder(self._tested)
+        add, add_named, metrics = self._adder(self._tested), self._tested.named.add, list(self.metrics.values())
+        objective = self._objective(self._evaluated(), self._user_evaluate_step, self._evaluation_transform())
 
         def evaluate_step(*arguments: Any) -> None:
-            pixels, labels = batch(*arguments)
-            logits = model(pixels)
-            add(loss_of(logits, labels), logits, labels)
+            values = batch(*arguments)
+            count = samples_of(values)
+            loss, numbers, outputs, targets = objective(values)
+            add(loss, outputs, targets, count, True)
+            add_named(numbers, count)
+            for metric in metrics:
+                metric.update(outputs, targets)
 
         return evaluate_step
 
-    def _adder(self, tally: Tally) -> Callable[[Tensor, Tensor, Tensor], None]:
+    def _objective(self, model: Module, user_step: UserStep | None, augment: Any) -> Objective:
+        """Function of a batch that gives the loss, other numbers, and outputs and targets to rate."""
+        loss_of = self.loss
+
+        def from_step(batch: Any) -> tuple[Tensor, Mapping[str, Tensor], Any, Any]:
+            assert user_step is not None
+            if augment is not None:
+                batch = augmented(augment, *pair(batch))
+            return *numbers_of(user_step(model, batch)), None, None
+
+        def from_loss(batch: Any) -> tuple[Tensor, Mapping[str, Tensor], Any, Any]:
+            inputs, targets = pair(batch)
+            inputs, mixed = augmented(augment, inputs, targets)
+            outputs = called(model, inputs)
+            return one_number(loss_of(outputs, mixed)), {}, outputs, targets
+
+        return from_loss if user_step is None else from_step
+
+    def _evaluated(self) -> Module:
+        """The model that `evaluate` measures."""
+        return self.model if self.averaged is None else self.averaged.module
+
+    def _begin_average(self) -> None:
+        """Make the mean of the weights, which begins with the weights of now."""
+        if self.ema is not None and self.averaged is None:
+            lazy = [name for name, value in self.model.named_tensors() if isinstance(value, Uninitialized)]
+            if lazy:
+                raise ValueError(
+                    f"Trainer: ema needs weights, but {lazy[0]} has no shape yet; call the model once on a batch before"
+                )
+            self.averaged = AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(self.ema), use_buffers=True)
+
+    def _set_augmentation(self, training: bool) -> None:
+        if isinstance(self.augment, Module):
+            self.augment.train(training)
+
+    def _evaluation_transform(self) -> Any:
+        return self.augment if isinstance(self.augment, Module) else None
+
+    def _check_update(self, before: int) -> None:
+        """Raises TrainingError if the first step changed no parameter, as if nothing of the loss depended on them."""
+        if writes(self.model) == before:
+            raise TrainingError(
+                f"{self._trained.name}: the first step changed no parameter of the model: its loss has no gradient, or "
+                "no parameter requires one; a step= must return a loss with a graph, or update the weights itself"
+            )
+        self._updates = True
+
+    def _adder(self, tally: Tally) -> Callable[[Tensor, Any, Any, int, bool], None]:
         """Function that counts a batch: on the cpu it also reads the result, which costs nothing there."""
         return tally.add if self.device.name == "cpu" else partial(count, tally.sums)
 
     def _step(self, name: str, batch: Batch, make: Callable[[Batch], Step]) -> Step:
         """The step of this name that takes its batches from `batch`, one for all loaders of a data set."""
-        key = name, batch, self.augment if name == "train" else None
+        key = name, batch, self.augment, self.averaged
         if key not in self._steps:
             step = make(batch)
             capturing = self.capture is not False
@@ -210,24 +428,26 @@ class Trainer:
     def _feed(self, loader: DataLoader) -> Feed:
         """Feed that brings the batches of a loader to the device."""
         data = loader.dataset
-        pairs: Any = Pairs(loader)  # which has all that a feed reads
+        batches = HostBatches(loader)
         if not isinstance(self.device, CudaDevice):
-            return HostFeed(pairs, self.device)
+            return HostFeed(batches, self.device)
         for gone in self._residents.drop():
             self._steps = {key: step for key, step in self._steps.items() if key[1] != gone.batch}
         resident = self._residents.find(data)
         wanted = resident is not None or self._residents.fits(data) if self.resident is None else self.resident
-        if not wanted or not can_be_resident(loader):
-            return StreamingFeed(pairs, self.device)
+        if not wanted or not can_be_resident(loader) or not is_pair(loader):
+            return StreamingFeed(batches, self.device)
         if resident is None:
-            resident = self._residents.put(data, *pairs.batch(np.arange(len(data))))
-        return ResidentFeed(pairs, resident)
+            plain = is_plain(data, ArrayDataset)
+            arrays = (data.images, data.labels) if plain else batches.batch(np.arange(len(data)))
+            resident = self._residents.put(data, *arrays)
+        return ResidentFeed(batches, resident)
 
     def _steps_of(self, loader: DataLoader, steps: int | None, tally: Tally) -> int:
         """Number of steps of an epoch; raises an error if it cannot begin."""
         total = len(loader) if steps is None else min(steps, len(loader))
         if total < 1:
-            raise DataError(f"{tally.name}: no batches of {loader.batch_size} in {loader.samples} images")
+            raise DataError(f"{tally.name}: no batches of {loader.batch_size} in {loader.samples} samples")
         if device_of(self.model) is not self.device:
             raise DeviceError(
                 f"Trainer: the model is on {device_of(self.model).name}, the trainer on {self.device.name}; "
@@ -248,7 +468,16 @@ class Trainer:
                 self.model.train()
             compile_runs(self.device, runs, check)
 
-    def _run(self, feed: Feed, step: Step, tally: Tally, loader: DataLoader, total: int, done: int) -> Result:
+    def _run(
+        self,
+        feed: Feed,
+        step: Step,
+        tally: Tally,
+        loader: DataLoader,
+        total: int,
+        done: int,
+        report: Report | None = None,
+    ) -> Result:
         """Steps from number `done` on, counted in `tally`."""
         precision = computed_precision(self.device.name, self.precision)
         start = time.perf_counter() - tally.seconds
@@ -265,15 +494,19 @@ class Trainer:
                 if tally.steps % READ_EVERY == 0:
                     tally.poll()
                     live = self.device.memory_stats().live
-                    speed, memory = f"{tally.images / tally.seconds:,.0f} images/s", f"{live / 1e6:,.0f} MB"
-                    progress.show(bar, (f"loss {tally.loss:.4f}", f"accuracy {tally.accuracy:.1%}", speed, memory))
+                    rated = [] if tally.accuracy is None else [f"accuracy {tally.accuracy:.1%}"]
+                    speed, memory = f"{tally.images / tally.seconds:,.0f} samples/s", f"{live / 1e6:,.0f} MB"
+                    progress.show(bar, (f"loss {tally.loss:.4f}", *rated, speed, memory))
+                    if report is not None:
+                        report(done + tally.steps, tally.loss)
                 bar.update()
                 check()
             loader.prepare_epoch()  # while the device works on what is queued
             tally.read()
             tally.seconds = time.perf_counter() - start
             live = self.device.memory_stats().live
-        return Result(tally.images, tally.loss, tally.accuracy, tally.seconds, live, precision, tally.learning_rate)
+        numbers = tally.images, tally.loss, tally.accuracy, tally.seconds, live, precision, tally.learning_rate
+        return Result(*numbers, metrics=tally.means())
 
     # -- resuming -----------------------------------------------------------------------------
 
@@ -306,6 +539,7 @@ class Trainer:
 
 def state_dict(trainer: Trainer) -> dict[str, Any]:
     """See `Trainer.state_dict`."""
+    averaged = trainer.averaged
     return {
         "epoch": trainer.epoch,
         "step": trainer.step,
@@ -313,24 +547,40 @@ def state_dict(trainer: Trainer) -> dict[str, Any]:
         "loader": trainer._loader,
         "tally": None if trainer._unfinished is None else dict(trainer._unfinished),
         "rng": get_rng_state(),
-        "schedule": None if trainer.schedule is None else trainer.schedule.state_dict(),
-        "optimizer": trainer.optimizer.state_dict(),
+        "schedule": _one_or_list([schedule.state_dict() for schedule in trainer.schedules]),
+        "optimizer": _one_or_list([optimizer.state_dict() for optimizer in trainer.optimizers]),
         "model": trainer.model.state_dict().numpy(),
+        "averaged": None if averaged is None else averaged.state_dict().numpy(),
     }
+
+
+def _one_or_list(states: list[Any]) -> Any:
+    return states[0] if len(states) == 1 else states or None
+
+
+def _as_list(state: Any) -> list[Any]:
+    return [] if state is None else list(state) if isinstance(state, list) else [state]
 
 
 def load_state_dict(trainer: Trainer, state: Mapping[str, Any]) -> None:
     """See `Trainer.load_state_dict`."""
     own = state_dict(trainer)
-    missing = [name for name in own if name not in state]
+    missing = [name for name in own if name not in state and name not in ADDED]
     if missing:
         raise CheckpointError(f"Trainer: the state has no {', '.join(missing)}")
     if state["precision"] != trainer.precision:
         raise CheckpointError(f"Trainer: the state is of precision {state['precision']}, here {trainer.precision}")
-    if (state["schedule"] is None) != (trainer.schedule is None):
-        has = ("a", "no") if trainer.schedule is None else ("no", "a")
-        raise CheckpointError(f"Trainer: the state has {has[0]} schedule, the trainer has {has[1]} schedule")
-    same_loader = trainer._same_loader
+    for name, held in (("schedule", trainer.schedules), ("optimizer", trainer.optimizers)):
+        found = len(_as_list(state[name]))
+        if found != len(held):
+            numbers = [("no" if count == 0 else "a" if count == 1 else str(count)) for count in (found, len(held))]
+            names = [name + "s" * (count > 1) for count in (found, len(held))]
+            raise CheckpointError(
+                f"Trainer: the state has {numbers[0]} {names[0]}, the trainer has {numbers[1]} {names[1]}"
+            )
+    if trainer.epoch == 0 and trainer.ema is None and state.get("averaged") is not None:
+        raise CheckpointError("Trainer: the state has a mean of the weights, the trainer has no ema=")
+    same_loader, averaged = trainer._same_loader, trainer.averaged
     try:
         _load(trainer, state)
     except BaseException:
@@ -338,6 +588,7 @@ def load_state_dict(trainer: Trainer, state: Mapping[str, Any]) -> None:
         own["model"].update(
             {name: now[name] for name, value in own["model"].items() if isinstance(value, Uninitialized)}
         )
+        trainer.averaged = averaged
         _load(trainer, own)
         trainer._same_loader = same_loader
         raise
@@ -347,20 +598,29 @@ def _load(trainer: Trainer, state: Mapping[str, Any]) -> None:
     try:
         epoch, step = (int(state[name]) for name in ("epoch", "step"))
         tally = None if state["tally"] is None else {name: float(state["tally"][name]) for name in TALLIED}
-        if tally is not None and state["tally"].get("learning_rate") is not None:  # older states have none
-            tally["learning_rate"] = float(state["tally"]["learning_rate"])
+        if tally is not None:  # older states have not all of these
+            tally |= {name: state["tally"][name] for name in TALLIED_SINCE if state["tally"].get(name) is not None}
         loader = None if state["loader"] is None else dict(state["loader"])
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"Trainer: the state's place in the epoch cannot be read: {error!r}") from error
-    own = trainer.model.state_dict()  # its arrays have the layout of those that were saved
-    weights = dict(state["model"])
-    trainer.model.load_state_dict(StateDict(weights, own.layout) if isinstance(own, StateDict) else weights)
-    trainer.optimizer.load_state_dict(state["optimizer"])
-    if trainer.schedule is not None:
-        trainer.schedule.load_state_dict(state["schedule"])
+    _load_weights(trainer.model, state["model"])
+    for optimizer, found in zip(trainer.optimizers, _as_list(state["optimizer"]), strict=True):
+        optimizer.load_state_dict(found)
+    for schedule, found in zip(trainer.schedules, _as_list(state["schedule"]), strict=True):
+        schedule.load_state_dict(found)
+    if state.get("averaged") is not None:
+        trainer._begin_average()
+        assert trainer.averaged is not None
+        _load_weights(trainer.averaged, state["averaged"])
     try:
         set_rng_state(state["rng"])
     except ValueError as error:
         raise CheckpointError(f"Trainer: {error}") from error
     trainer.epoch, trainer.step = epoch, step
     trainer._unfinished, trainer._loader, trainer._same_loader = tally, loader, loader is not None
+
+
+def _load_weights(model: Module, state: Mapping[str, Any]) -> None:
+    own = model.state_dict()  # its arrays have the layout of those that were saved
+    weights = dict(state)
+    model.load_state_dict(StateDict(weights, own.layout) if isinstance(own, StateDict) else weights)

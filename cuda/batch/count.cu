@@ -1,4 +1,5 @@
-// sums += (loss * N, hits, N, 1), where a hit is a row of logits whose first maximum is at its label; NaN is a maximum.
+// sums += (loss * samples, hits, samples, first), where a hit is a row of logits (R, C) whose first maximum is at its
+// label; NaN is a maximum. sums[8] += the rows whose label is not IGNORED; only those are hits.
 // sums[4] and sums[5] become the number and the loss of the first step whose loss is not finite; sums[6] and sums[7]
 // the first of its labels that is outside [0, C) and not IGNORED, and C, if there is one.
 //
@@ -21,11 +22,11 @@ __device__ __forceinline__ bool before(float a, int i, float b, int j) {
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     count_batch(double* __restrict__ sums, const float* __restrict__ loss, const T* __restrict__ logits,
-                const Label* __restrict__ labels, int N, int C) {
-  __shared__ int hits[WARPS];
+                const Label* __restrict__ labels, int R, int C, long long samples, int first) {
+  __shared__ int hits[WARPS], rated[WARPS];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  int mine = 0;
-  for (int n = warp; n < N; n += WARPS) {
+  int mine = 0, seen = 0;
+  for (int n = warp; n < R; n += WARPS) {
     float best = -INFINITY;
     int at = C;
     for (int c = lane; c < C; c += 32) {
@@ -38,21 +39,24 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       const int place = __shfl_xor_sync(0xffffffffu, at, step);
       if (place < C && (at == C || before(other, place, best, at))) best = other, at = place;
     }
-    mine += at == int(labels[n]);
+    const bool counts = (long long)(labels[n]) != IGNORED;
+    mine += counts && at == int(labels[n]);
+    seen += counts;
   }
-  if (lane == 0) hits[warp] = mine;
+  if (lane == 0) hits[warp] = mine, rated[warp] = seen;
   __syncthreads();
   if (threadIdx.x > 0) return;
-  int total = 0;
-  for (int w = 0; w < WARPS; w++) total += hits[w];
+  int total = 0, rows = 0;
+  for (int w = 0; w < WARPS; w++) total += hits[w], rows += rated[w];
   const double value = *loss;
-  sums[0] = sums[0] + __dmul_rn(value, double(N));
+  sums[0] = sums[0] + __dmul_rn(value, double(samples));
   sums[1] += total;
-  sums[2] += N;
-  sums[3] += 1;
+  sums[2] += samples;
+  sums[3] += first;
+  sums[8] += rows;
   if (isfinite(value) || sums[4] != 0) return;
   sums[4] = sums[3], sums[5] = value;
-  for (int n = 0; n < N; n++) {  // once in a run, which ends here
+  for (int n = 0; n < R; n++) {  // once in a run, which ends here
     const long long label = labels[n];
     if (label == IGNORED || (label >= 0 && label < C)) continue;
     sums[6] = double(label), sums[7] = C;

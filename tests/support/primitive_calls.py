@@ -217,13 +217,23 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         (pixels(9, 4, 4, 3), order(9), StepValue.fixed(2), 5),
         (pixels(7, 3, 3, 1), order(7), StepValue.fixed(0), 7),
     ],
-    "take_labels": [
-        (order(300).astype(kind), order(300), StepValue.fixed(3), 280) for kind in (np.int32, np.int64, np.uint8)
+    "take_entries": [
+        *(
+            (order(300).astype(kind), order(300), StepValue.fixed(3), 280)
+            for kind in (np.int32, np.int64, np.uint8, np.bool_, np.float64)
+        ),
+        (normal(40, 3, 5), order(40), StepValue.fixed(7), 33),
+        (normal(40, 8), order(40), StepValue.fixed(0), 0),
     ],
     "count_batch": [
-        (np.array([1.5, 2, 7, 3, 0, 0, 0, 0]), np.array(loss, f32), normal(40, 10), np.arange(40, dtype=kind) % most)
-        for kind in (np.int32, np.int64, np.uint8)
-        for loss, most in ((1.25, 10), (np.inf, 10), (np.inf, 13))
+        *(
+            (np.array([1.5, 2, 7, 3, 0, 0, 0, 0, 5]), np.array(loss, f32), normal(40, 10), labels, 40, True)
+            for kind in (np.int32, np.int64, np.uint8)
+            for loss, most in ((1.25, 10), (np.inf, 10), (np.inf, 13))
+            for labels in (np.arange(40, dtype=kind) % most,)
+        ),
+        (np.zeros(9), np.array(2.5, f32), normal(40, 10), np.arange(40, dtype=np.int32) % 3 - 100, 20, False),
+        (np.arange(9.0), np.array(2.5, f32), None, None, 7, True),
     ],
     "dropout_apply": [
         *(

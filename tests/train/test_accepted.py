@@ -56,7 +56,7 @@ def test_a_schedule_whose_step_needs_a_value_is_refused_at_once() -> None:
 
     subject = model()
     optimizer = SGD(subject.parameters(), lr=0.1)
-    with pytest.raises(TypeError, match=r"^Trainer: Measured\.step needs measure; a Trainer calls step\(\) after each"):
+    with pytest.raises(TypeError, match=r"^Trainer: Measured\.step needs measure; a Trainer calls step\(\) by itself"):
         Trainer(subject, optimizer, "cpu", schedule=Measured(optimizer, 1))
 
 

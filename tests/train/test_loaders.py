@@ -163,7 +163,7 @@ def test_loaders_that_cannot_be_resumed_or_have_no_labels(device: str) -> None:
         (DataLoader(Stream(), 8), "the loader has an IterableDataset; a Trainer needs a batch_size"),
         (DataLoader(data, batch_sampler=[[1, 2]]), "the loader has a batch_sampler, or batch_size=None"),
         (DataLoader(data, batch_size=None), "the loader has a batch_sampler, or batch_size=None"),
-        (DataLoader(named, 8), "a batch of the loader has a dict; expected a pair, images and labels"),
+        (DataLoader(named, 8), "a batch of the loader has a dict; expected a pair, inputs and targets"),
         (DataLoader(triples, 8), "a batch of the loader has 3 parts; expected a pair"),
     ):
         for run in (trainer(device).train_epoch, trainer(device).evaluate):

@@ -311,7 +311,7 @@ def test_without_a_capture_the_trainer_says_so_once(monkeypatch: pytest.MonkeyPa
 def test_a_tally_that_begins_anew_forgets_what_was_asked_for(device: str) -> None:
     subject = Tally(get_device(device))
     logits, labels = alpha.zeros(2, 3, device=device), alpha.zeros(2, dtype="int32", device=device)
-    count(subject.sums, alpha.full((), math.nan, device=device), logits, labels)
+    count(subject.sums, alpha.full((), math.nan, device=device), logits, labels, 2)
     subject.poll()
     subject.begin("next")
     subject.poll()
@@ -322,7 +322,7 @@ def test_a_tally_that_goes_on_counts_all_steps_of_its_epoch() -> None:
     subject = Tally(get_device("cpu"))
     subject.begin("epoch 1", {"steps": 5, "images": 10, "seconds": 1.0, "loss_sum": 1.0, "hits": 2})
     with pytest.raises(TrainingError, match="epoch 1: the loss is nan at step 6"):
-        subject.add(alpha.full((), math.nan), alpha.zeros(2, 3), alpha.zeros(2, dtype="int32"))
+        subject.add(alpha.full((), math.nan), alpha.zeros(2, 3), alpha.zeros(2, dtype="int32"), 2, True)
 
 
 def test_a_device_by_name_and_a_model_that_is_elsewhere() -> None:
@@ -349,7 +349,7 @@ def test_ctrl_c_ends_after_a_whole_step() -> None:
 
 
 def test_a_loader_without_batches() -> None:
-    with pytest.raises(DataError, match="epoch 1: no batches of 64 in 10 images"):
+    with pytest.raises(DataError, match="epoch 1: no batches of 64 in 10 samples"):
         trainer().train_epoch(DataLoader(two_classes(10), 64, drop_last=True))
 
 

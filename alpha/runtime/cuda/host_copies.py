@@ -196,6 +196,17 @@ class Conveyor:
             targets.append(array.slice_rows(0, len(source)))
         return targets
 
+    def takes(self, sources: Sequence[HostArray]) -> bool:
+        """True if `put` has room for these arrays."""
+        kinds = self._arrays[0]
+        return len(sources) == len(kinds) and all(
+            source.ndim == array.ndim
+            and source.shape[1:] == array.shape[1:]
+            and len(source) <= len(array)
+            and source.dtype == array.dtype
+            for source, array in zip(sources, kinds, strict=True)
+        )
+
     def wait(self) -> None:
         """Let what is queued from here on begin after the copies of the last `put`."""
         if self._copied[self._turn] is not None:

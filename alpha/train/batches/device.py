@@ -6,25 +6,35 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from alpha.autograd.grad_mode import no_grad
 from alpha.autograd.versions import array_of
-from alpha.core.numerics import FLOAT32
+from alpha.core.numerics import FLOAT32, is_floating
 from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, as_dtype, as_float32, require_same_float, vector_width
+from alpha.ops.kernel.casts import (
+    BLOCK,
+    CUDA_TYPES,
+    as_dtype,
+    as_float32,
+    require_same_float,
+    storage_type,
+    vector_width,
+)
 from alpha.runtime.recording import StepValue
 
 PIXELS, PLACES = np.dtype(np.uint8), np.dtype(np.int32)
 LABELS = tuple(np.dtype(kind) for kind in (np.int32, np.int64, np.uint8))
 SCALE, SHIFT = 2.0 / 255.0, -1.0  # of pixels 0..255, which become -1..1
-COUNTED = 8  # numbers of a `Counted`
+COUNTED = 9  # numbers of a `Counted`
 IGNORED = -100  # of cross_entropy: rows without a label
 
 
 class Counted(NamedTuple):
-    """Sums over the batches so far; the first one whose loss was not finite, from 1, or 0; and that loss.
+    """Sums over the batches so far; the first step whose loss was not finite, from 1, or 0; and that loss.
 
-    If a label of that batch was outside [0, C), and is not that of a row to ignore, it and C; else 0 and 0.
+    If a label of that step was outside [0, C), and is not that of a row to ignore, it and C; else 0 and 0. `rated` are
+    the rows of outputs that have a label, of which `hits` are right.
     """
 
     loss: float
@@ -35,6 +45,7 @@ class Counted(NamedTuple):
     bad_loss: float
     bad_label: int = 0
     classes: int = 0
+    rated: int = 0
 
 
 @primitive
@@ -43,16 +54,19 @@ def take_pixels(X: Array, order: Array, begin: StepValue[int], count: int) -> Ar
 
 
 @primitive
-def take_labels(labels: Array, order: Array, begin: StepValue[int], count: int) -> Array:
-    """Y_i = labels_(order_(begin + i))   labels (M,) of integers, order (M,) int32 -> Y (count,) of the same dtype"""
+def take_entries(X: Array, order: Array, begin: StepValue[int], count: int) -> Array:
+    """Y_i = X_(order_(begin + i))   X (M, ...), order (M,) int32 -> Y (count, ...) of the same dtype"""
 
 
 @primitive
-def count_batch(sums: Array, loss: Array, logits: Array, labels: Array) -> None:
-    """sums += (loss N, hits, N, 1), and what `Counted` says of the first step whose loss is not finite, in place
+def count_batch(
+    sums: Array, loss: Array, logits: Array | None, labels: Array | None, samples: int, first: bool
+) -> None:
+    """sums += (loss samples, hits, samples, first, ..), and what `Counted` says of a loss that is not finite, in place
 
-    sums (8,) float64, loss () the mean of the batch, logits (N, C), labels (N,) of int32, int64 or uint8. A row of
-    logits whose first maximum is at its label is a hit.
+    sums (9,) float64, loss () the mean of the batch, logits (R, C), labels (R,) of int32, int64 or uint8, or None for
+    a batch without labels. A row of logits whose first maximum is at its label is a hit. `first` says that a new step
+    begins.
     """
 
 
@@ -62,22 +76,26 @@ def _(X: Array, order: Array, begin: StepValue[int], count: int) -> Array:
     return X[rows].astype(FLOAT32) * np.float32(SCALE) + np.float32(SHIFT)
 
 
-@take_labels.impl("cpu")
-def _(labels: Array, order: Array, begin: StepValue[int], count: int) -> Array:
-    rows = order[begin.now() : begin.now() + count]
-    return labels[rows]
+@take_entries.impl("cpu")
+def _(X: Array, order: Array, begin: StepValue[int], count: int) -> Array:
+    return X[order[begin.now() : begin.now() + count]]
 
 
 @count_batch.impl("cpu")
-def _(sums: Array, loss: Array, logits: Array, labels: Array) -> None:
-    value, N = float(loss.reshape(())), len(labels)
-    sums[0] += value * N
-    sums[1] += int((as_float32(logits).argmax(axis=1) == labels).sum())
-    sums[2] += N
-    sums[3] += 1
+def _(sums: Array, loss: Array, logits: Array | None, labels: Array | None, samples: int, first: bool) -> None:
+    value = float(loss.reshape(()))
+    sums[0] += value * samples
+    sums[2] += samples
+    sums[3] += first
+    wrong: list[Any] = []
+    if logits is not None and labels is not None:
+        rated = labels != IGNORED
+        sums[1] += int(((as_float32(logits).argmax(axis=1) == labels) & rated).sum())
+        sums[8] += int(rated.sum())
+        classes = logits.shape[1]
+        wrong = [(label, classes) for label in labels[((labels < 0) | (labels >= classes)) & rated][:1]]
     if not np.isfinite(value) and sums[4] == 0:
-        wrong = labels[((labels < 0) | (labels >= logits.shape[1])) & (labels != IGNORED)]
-        sums[4:] = sums[3], value, *((wrong[0], logits.shape[1]) if len(wrong) else (0, 0))
+        sums[4:8] = sums[3], value, *(wrong[0] if wrong else (0, 0))
 
 
 @take_pixels.impl("cuda")
@@ -92,81 +110,122 @@ def _(X: Array, order: Array, begin: StepValue[int], count: int) -> Array:
             (-(-size // (vector * BLOCK)), count),
             BLOCK,
             (Y, X, order, *X.device.step_value(begin, np.int64), np.int64(size), SCALE, SHIFT),
-            {"VECTOR": vector, "LABEL": "int"},
+            {"VECTOR": vector, "ROW": "int"},
         )
     return Y
 
 
-@take_labels.impl("cuda")
-def _(labels: Array, order: Array, begin: StepValue[int], count: int) -> Array:
-    Y = labels.device.empty((count,), labels.dtype)
-    if count:
-        labels.device.launch(
+@take_entries.impl("cuda")
+def _(X: Array, order: Array, begin: StepValue[int], count: int) -> Array:
+    Y = X.device.empty((count, *X.shape[1:]), X.dtype)
+    if Y.size:
+        X.device.launch(
             "batch/take.cu",
-            "take_labels",
-            -(-count // BLOCK),
+            "take_entries",
+            -(-Y.size // BLOCK),
             BLOCK,
-            (Y, labels, order, *labels.device.step_value(begin, np.int64), count),
-            {"VECTOR": 1, "LABEL": CUDA_TYPES[labels.dtype]},
+            (Y, X, order, *X.device.step_value(begin, np.int64), np.int64(Y.size // count), np.int64(Y.size)),
+            {"VECTOR": 1, "ROW": storage_type(X.dtype)},
         )
     return Y
 
 
 @count_batch.impl("cuda")
-def _(sums: Array, loss: Array, logits: Array, labels: Array) -> None:
-    require_same_float("count_batch", logits)
+def _(sums: Array, loss: Array, logits: Array | None, labels: Array | None, samples: int, first: bool) -> None:
+    R, C, kind, label = 0, 0, FLOAT32, PLACES
+    if logits is not None and labels is not None:
+        require_same_float("count_batch", logits)
+        (R, C), kind, label = logits.shape, logits.dtype, labels.dtype
     sums.device.launch(
         "batch/count.cu",
         "count_batch",
         1,
         1024,
-        (sums, as_dtype(loss, FLOAT32), logits, labels, *logits.shape),
-        {"TYPE": CUDA_TYPES[logits.dtype], "LABEL": CUDA_TYPES[labels.dtype]},
+        (sums, as_dtype(loss, FLOAT32), logits, labels, R, C, np.int64(samples), int(first)),
+        {"TYPE": CUDA_TYPES[kind], "LABEL": CUDA_TYPES[label]},
     )
 
 
 def take_batch(
-    images: Tensor, labels: Tensor, order: Tensor, begin: StepValue[int], count: int
+    inputs: Tensor, targets: Tensor, order: Tensor, begin: StepValue[int], count: int
 ) -> tuple[Tensor, Tensor]:
-    """The pixels in [-1, 1] and the labels of the images order[begin : begin + count]
+    """The rows order[begin : begin + count] of inputs and targets; images of uint8 as pixels in [-1, 1]
 
     Args:
-        images: (M, H, W, C) of uint8.
-        labels: (M,) of int32, int64 or uint8.
+        inputs: (M, ...); those of uint8 with four axes are images.
+        targets: (M, ...).
         order: (M,) of int32, a permutation.
         begin: the first of the batch; in a captured step it may be another one at each replay.
 
     Returns:
-        (count, H, W, C) of float32 and (count,) of the dtype of labels.
+        (count, ...) and (count, ...), of the dtypes of inputs and targets; pixels are float32.
 
     Raises:
         ShapeError: the shapes do not fit, or `count` is more than there are.
-        TypeError: one of them has another dtype.
+        TypeError: order has another dtype.
     """
-    for name, x, known in (("images", images, (PIXELS,)), ("labels", labels, LABELS), ("order", order, (PLACES,))):
-        if x.dtype not in known:
-            raise TypeError(f"take_batch: {name} have dtype {x.dtype.name}, not {' or '.join(t.name for t in known)}")
-    if not images.shape[:1] == labels.shape == order.shape or not 0 <= count <= len(order):
+    if order.dtype != PLACES:
+        raise TypeError(f"take_batch: order has dtype {order.dtype.name}, not int32")
+    if not inputs.shape[:1] == targets.shape[:1] == order.shape or not 0 <= count <= len(order):
         raise ShapeError(
-            f"take_batch: images {images.shape}, labels {labels.shape} and order {order.shape} of one length are "
+            f"take_batch: inputs {inputs.shape}, targets {targets.shape} and order {order.shape} of one length are "
             f"needed, and no more than that  (count {count})"
         )
     arrays = order.array, begin, count
-    return Tensor(take_pixels(array_of(images), *arrays)), Tensor(take_labels(array_of(labels), *arrays))
+    take = take_pixels if is_image(inputs) else take_entries
+    return Tensor(take(array_of(inputs), *arrays)), Tensor(take_entries(array_of(targets), *arrays))
 
 
-def count(sums: Tensor, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
-    """Add a batch to `sums` (8,) of float64 in place, on the device; `Counted` names its numbers."""
-    if sums.shape != (COUNTED,) or logits.ndim != 2 or labels.shape != logits.shape[:1] or loss.size != 1:
-        raise ShapeError(
-            f"count: sums ({COUNTED},), loss (), logits (N, C) and labels (N,) are needed  "
-            f"(sums {sums.shape}, loss {loss.shape}, logits {logits.shape}, labels {labels.shape})"
-        )
-    count_batch(sums.array, loss.array, logits.array, labels.array)
+def is_image(x: Any) -> bool:
+    """True for a tensor or an array of images, (N, H, W, C) of uint8."""
+    return bool(x.ndim == 4 and x.dtype == PIXELS)
+
+
+def count(sums: Tensor, loss: Tensor, outputs: Any, targets: Any, samples: int, first: bool = True) -> None:
+    """Add a batch to `sums` (9,) of float64 in place, on the device; `Counted` names its numbers.
+
+    Args:
+        loss: () or of one element, the mean over the samples.
+        outputs, targets: logits (N, .., C) and labels (N, ..) of integers, whose hits are counted; anything else has
+            no hits.
+        samples: in the batch.
+        first: whether this is the first part of a step.
+    """
+    if sums.shape != (COUNTED,) or loss.size != 1:
+        raise ShapeError(f"count: sums ({COUNTED},) and a loss () are needed  (sums {sums.shape}, loss {loss.shape})")
+    if not are_classes(outputs, targets):
+        count_batch(sums.array, loss.array, None, None, samples, first)
+    elif outputs.ndim == 2:
+        count_batch(sums.array, loss.array, outputs.array, targets.array, samples, first)
+    else:
+        count_batch(sums.array, loss.array, None, None, samples, first)
+        _count_rows(sums, outputs.detach(), targets)
+
+
+def are_classes(outputs: Any, targets: Any) -> bool:
+    """True for logits (N, .., C) of two classes or more and labels (N, ..) of integers."""
+    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
+        return False
+    return bool(
+        targets.dtype in LABELS
+        and is_floating(outputs.dtype)
+        and outputs.ndim >= 2
+        and outputs.shape[:-1] == targets.shape
+        and outputs.shape[-1] >= 2
+    )
+
+
+def _count_rows(sums: Tensor, logits: Tensor, labels: Tensor) -> None:
+    """Add the hits and the rows of dense predictions (N, H, W, C), by operators that share them out over the GPU."""
+    with no_grad():
+        rated = labels != IGNORED
+        hits = (logits.argmax(-1) == labels) & rated
+        sums[1:2] += hits.sum().double()
+        sums[8:9] += rated.sum().double()
 
 
 def counted(values: Any) -> Counted:
     """The numbers of `sums`, once they are on the host."""
-    loss, hits, images, steps, bad_step, bad_loss, bad_label, classes = values
+    loss, hits, images, steps, bad_step, bad_loss, bad_label, classes, rated = values
     bad = int(bad_step), float(bad_loss), int(bad_label), int(classes)
-    return Counted(float(loss), int(hits), int(images), int(steps), *bad)
+    return Counted(float(loss), int(hits), int(images), int(steps), *bad, int(rated))

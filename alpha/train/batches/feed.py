@@ -12,26 +12,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alpha.core.tensor import Tensor, tensor
-from alpha.data import DataLoader
+from alpha.data.collate import mapped, widened
 from alpha.data.dataset import ArrayDataset
 from alpha.nn import functional as F
 from alpha.runtime import Device
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.host_copies import Conveyor
+from alpha.runtime.device import MIB
 from alpha.runtime.recording import StepValue
 from alpha.step.dry import shaped
-from alpha.train.batches.device import LABELS, take_batch
-from alpha.train.batches.pairs import is_plain, whole
+from alpha.train.batches.device import is_image, take_batch
+from alpha.train.batches.host import HostBatches, is_plain, whole
 
 Arguments = tuple[Any, ...]
+PIECE_BYTES = 256 * MIB  # of a data set that is copied to the device at once
 
 
 class Feed(Protocol):
     """The batches of a loader.
 
     `arguments()` gives, for each batch of the next epoch, what the step takes as arguments; `batch(*arguments)` makes
-    pixels and labels of them within the step. `examples(count)` has arguments for dry runs of the first `count` steps,
-    by the size of the batch.
+    the batch of them within the step. `examples(count)` has arguments for dry runs of the first `count` steps, by the
+    size of the batch.
     """
 
     def arguments(self) -> Generator[Arguments, None, None]: ...
@@ -43,43 +45,50 @@ class Feed(Protocol):
 
 
 class Batch(Protocol):
-    """Makes float32 pixels (N, H, W, C) in [-1, 1] and labels (N,), on the device, of the arguments of a step."""
+    """Makes the batch of the arguments of a step: tensors on the device, in the structure that the loader gives.
 
-    def __call__(self, *arguments: Any) -> tuple[Tensor, Tensor]: ...
+    If it is a pair, images of uint8 in its first part are float32 pixels (N, H, W, C) in [-1, 1].
+    """
 
-
-def pixels_of(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The pixels and the labels of uint8 images."""
-    return F.normalize_pixels(images), labels
+    def __call__(self, *arguments: Any) -> Any: ...
 
 
-def sizes(loader: DataLoader, count: int) -> set[int]:
+def with_pixels(batch: Any) -> Any:
+    """The batch with pixels in place of images of uint8, if it is a pair and they are in its first part."""
+    if not isinstance(batch, tuple) or len(batch) != 2:
+        return batch
+    inputs, targets = batch
+    return mapped(inputs, lambda x: F.normalize_pixels(x) if is_image(x) else x), targets
+
+
+def sizes(loader: HostBatches, count: int) -> set[int]:
     """The sizes of the first `count` batches."""
     images, size = len(loader.dataset), loader.batch_size
     return {min(size, images - begin) for begin in (0, (min(count, len(loader)) - 1) * size)}
 
 
-def example_batches(loader: DataLoader, count: int) -> dict[int, Arguments]:
+def example_batches(loader: HostBatches, count: int) -> dict[int, Arguments]:
     """A batch of each size of the first `count`, without memory."""
     sample = loader.batch(np.arange(1))
-    return {
-        size: tuple([shaped((size, *values.shape[1:]), values.dtype) for values in sample])
-        for size in sizes(loader, count)
-    }
+
+    def example(values: NDArray[Any], size: int) -> Any:
+        return shaped((size, *values.shape[1:]) if values.ndim else (), values.dtype)
+
+    return {size: (mapped(sample, partial(example, size=size)),) for size in sizes(loader, count)}
 
 
 class HostFeed:
     """Each batch is copied when its step begins."""
 
-    batch = staticmethod(pixels_of)
+    batch = staticmethod(with_pixels)
 
-    def __init__(self, loader: DataLoader, device: Device) -> None:
+    def __init__(self, loader: HostBatches, device: Device) -> None:
         self._loader, self._device = loader, device
 
     def arguments(self) -> Generator[Arguments, None, None]:
         with closing(iter(self._loader)) as batches:
-            for images, labels in batches:
-                yield tensor(images, device=self._device), tensor(labels, device=self._device)
+            for batch in batches:
+                yield (mapped(batch, partial(tensor, device=self._device)),)
 
     def examples(self, count: int) -> dict[int, Arguments]:
         return example_batches(self._loader, count)
@@ -88,9 +97,9 @@ class HostFeed:
 class StreamingFeed:
     """Each batch is copied through page-locked memory while the step before runs."""
 
-    batch = staticmethod(pixels_of)
+    batch = staticmethod(with_pixels)
 
-    def __init__(self, loader: DataLoader, device: CudaDevice) -> None:
+    def __init__(self, loader: HostBatches, device: CudaDevice) -> None:
         self._loader, self._device = loader, device
         self._conveyor: Conveyor | None = None
 
@@ -99,10 +108,11 @@ class StreamingFeed:
             with closing(iter(self._loader)) as batches:
                 waiting = self._put(next(batches, None))
                 while waiting is not None:
-                    assert self._conveyor is not None
-                    self._conveyor.wait()
-                    yield tuple(map(Tensor, waiting))
-                    self._conveyor.taken()
+                    if self._conveyor is not None:
+                        self._conveyor.wait()
+                    yield (waiting,)
+                    if self._conveyor is not None:
+                        self._conveyor.taken()
                     waiting = self._put(next(batches, None))
         finally:
             if self._conveyor is not None:
@@ -111,15 +121,21 @@ class StreamingFeed:
     def examples(self, count: int) -> dict[int, Arguments]:
         return example_batches(self._loader, count)
 
-    def _put(self, batch: tuple[NDArray[np.uint8], NDArray[np.int32]] | None) -> list[Any] | None:
+    def _put(self, batch: Any) -> Any:
+        """The batch on its way to the device; arrays of another shape than in the first batch are copied at once."""
         if batch is None:
             return None
-        images, labels = batch
-        if self._conveyor is None:
+        arrays: list[NDArray[Any]] = []
+        mapped(batch, arrays.append)
+        if self._conveyor is None and all(values.ndim for values in arrays):
             most = min(self._loader.batch_size, len(self._loader.dataset))
-            shapes = (most, *images.shape[1:]), (most,)
-            self._conveyor = Conveyor(self._device, shapes, (images.dtype, labels.dtype))
-        return list(self._conveyor.put(images, labels))
+            shapes = [(max(most, len(values)), *values.shape[1:]) for values in arrays]
+            self._conveyor = Conveyor(self._device, shapes, [values.dtype for values in arrays])
+        if self._conveyor is not None and self._conveyor.takes(arrays):
+            on_device = iter([Tensor(array) for array in self._conveyor.put(*arrays)])
+        else:
+            on_device = iter([tensor(values, device=self._device) for values in arrays])
+        return mapped(batch, lambda values: next(on_device))
 
 
 class Position(StepValue[int]):
@@ -139,20 +155,24 @@ class Resident:
         begin: where the batch of the next step begins in the order of the epoch.
     """
 
-    def __init__(self, images: Tensor, labels: Tensor) -> None:
-        self.images, self.labels = images, labels
-        self.order = Tensor(images.device.zeros((len(labels),), np.int32))
+    def __init__(self, inputs: Tensor, targets: Tensor) -> None:
+        self.inputs, self.targets = inputs, targets
+        self.order = Tensor(inputs.device.zeros((len(targets),), np.int32))
         self.begin = Position()
 
+    @property
+    def nbytes(self) -> int:
+        return int(self.inputs.array.nbytes + self.targets.array.nbytes)
+
     def batch(self, count: int) -> tuple[Tensor, Tensor]:
-        """The pixels and the labels of the next `count` images."""
-        return take_batch(self.images, self.labels, self.order, self.begin, count)
+        """The next `count` inputs, images as pixels, and their targets."""
+        return take_batch(self.inputs, self.targets, self.order, self.begin, count)
 
 
 class ResidentFeed:
     """The whole data set lies on the device; an epoch copies the order of its images, and each step a number."""
 
-    def __init__(self, loader: DataLoader, resident: Resident) -> None:
+    def __init__(self, loader: HostBatches, resident: Resident) -> None:
         self._loader, self._resident = loader, resident
         self.batch = resident.batch
 
@@ -180,15 +200,28 @@ class Residents:
         """Resident that a data set has on the device, or None."""
         return next((resident for kept, resident in self._held if kept() is dataset), None)
 
-    def put(self, dataset: Any, images: NDArray[Any], labels: NDArray[Any]) -> Resident:
-        """Copy the images and labels of a data set to the device."""
-        resident = Resident(tensor(images, device=self._device), tensor(labels, device=self._device))
+    def put(self, dataset: Any, inputs: NDArray[Any], targets: NDArray[Any]) -> Resident:
+        """Copy the inputs and targets of a data set to the device."""
+        resident = Resident(self._copied(inputs), self._copied(targets))
         try:
             kept: Callable[[], Any] = weakref.ref(dataset)
         except TypeError:  # a list, for example: it is kept here
             kept = partial(_same, dataset)
         self._held.append((kept, resident))
         return resident
+
+    def _copied(self, values: NDArray[Any]) -> Tensor:
+        """Copy of an array on the device, made piece by piece, since a file may hold more than the host's memory."""
+        rows = max(1, PIECE_BYTES // max(1, values[:1].nbytes))
+        first = widened(values[:rows])
+        if len(values) <= rows:
+            return tensor(first, device=self._device)
+        array: Any = self._device.empty(values.shape, first.dtype)
+        device: Any = self._device
+        for begin in range(0, len(values), rows):
+            piece = np.ascontiguousarray(widened(values[begin : begin + rows]))
+            device.write(array.slice_rows(begin, begin + len(piece)), piece)
+        return Tensor(array)
 
     def drop(self) -> list[Resident]:
         """Forget those whose data sets are no more, and return them."""
@@ -204,10 +237,12 @@ class Residents:
         dataset = whole(dataset)
         if not is_plain(dataset, ArrayDataset) or not isinstance(self._device, CudaDevice):
             return False
-        if dataset.images.dtype != np.uint8 or dataset.labels.dtype not in LABELS:
+        kinds = {values.dtype.kind for values in (dataset.images, dataset.labels)}
+        if not kinds <= set("biuf") or not len(dataset):
             return False  # what cannot be trained on is refused where batches come from the host
-        held = sum(resident.images.array.nbytes for _, resident in self._held)
-        return bool(4 * (held + dataset.images.nbytes) <= self._device.driver.memory_info()[0] + held)
+        held = sum(resident.nbytes for _, resident in self._held)
+        wanted = dataset.images.nbytes + dataset.labels.nbytes
+        return bool(4 * (held + wanted) <= self._device.driver.memory_info()[0] + held)
 
 
 def _same(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Loss and accuracy over the steps of an epoch."""
+"""Loss, accuracy and numbers of the user's own over the steps of an epoch."""
 
 from __future__ import annotations
 
@@ -7,12 +7,41 @@ from typing import Any
 
 import numpy as np
 
+from alpha.autograd.grad_mode import no_grad
 from alpha.core.tensor import Tensor
 from alpha.errors import TrainingError
 from alpha.runtime import Device
 from alpha.train.batches.device import COUNTED, Counted, count, counted
 
 TALLIED = ("steps", "images", "seconds", "loss_sum", "hits")  # numbers of a tally's state
+TALLIED_SINCE = ("learning_rate", "rated", "named")  # which older states have not
+
+
+class NamedSums:
+    """Sums of numbers that a step returns by name, each () of float64 on the device.
+
+    They are apart from the rest of a `Tally`, since a captured step depends on all that it can reach.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self.sums: dict[str, Tensor] = {}
+
+    def add(self, numbers: Mapping[str, Tensor], samples: int) -> None:
+        """Add means over `samples` of a batch, on the device."""
+        with no_grad():
+            for name, value in numbers.items():
+                self.of(name).add_(value.detach().double().reshape(()), alpha=samples)
+
+    def of(self, name: str) -> Tensor:
+        """The sum of this name, which begins at 0."""
+        if name not in self.sums:
+            self.sums[name] = Tensor(self._device.zeros((), np.float64))
+        return self.sums[name]
+
+    def numbers(self) -> dict[str, float]:
+        """The sums by name; waits for the device."""
+        return {name: float(total.item()) for name, total in self.sums.items()}
 
 
 class Tally:
@@ -20,6 +49,7 @@ class Tally:
 
     Attributes:
         sums: what `alpha.train.batches.device.count` adds to.
+        named: sums of the other numbers that a step returns.
         steps: the steps that were queued; the sums may not count all of them yet.
         seconds: what they took.
         learning_rate: that of the last step of training.
@@ -27,6 +57,7 @@ class Tally:
 
     def __init__(self, device: Device) -> None:
         self.sums = Tensor(device.zeros((COUNTED,), np.float64))
+        self.named = NamedSums(device)
         self._readback = device.readback(self.sums.array)
         self.begin("")
 
@@ -39,31 +70,41 @@ class Tally:
         self.seconds = float(held.get("seconds", 0.0))
         self.learning_rate: float | None = held.get("learning_rate")
         images, hits = int(held.get("images", 0)), int(held.get("hits", 0))
-        self._known = Counted(float(held.get("loss_sum", 0.0)), hits, images, self.steps, 0, 0.0)
-        values = self.sums.device.upload(np.array(self._known, np.float64))
-        self._set(values)
+        rated = int(held.get("rated", images))  # states of before counted only labelled images
+        self._known = Counted(float(held.get("loss_sum", 0.0)), hits, images, self.steps, 0, 0.0, rated=rated)
+        self._set(self.sums, self._known)
+        named = dict(held.get("named", {}))
+        for name in dict.fromkeys([*self.named.sums, *named]):
+            self._set(self.named.of(name), float(named.get(name, 0.0)))
 
-    def _set(self, values: Any) -> None:
-        if isinstance(self.sums.array, np.ndarray):
-            self.sums.array[...] = values
+    def _set(self, target: Tensor, values: Any) -> None:
+        values = np.array(values, np.float64)
+        if isinstance(target.array, np.ndarray):
+            target.array[...] = values
         else:
-            self.sums.device.copy_into(self.sums.array, values)  # type: ignore[attr-defined]
+            device: Any = target.device
+            device.copy_into(target.array, device.upload(values))
+
+    def means(self) -> dict[str, float]:
+        """Means of the named numbers over the samples so far; waits for the device."""
+        return {name: total / max(1, self.images) for name, total in self.named.numbers().items()}
 
     @property
     def loss(self) -> float:
         return self._known.loss / max(1, self.images)
 
     @property
-    def accuracy(self) -> float:
-        return self._known.hits / max(1, self.images)
+    def accuracy(self) -> float | None:
+        """Share of the labelled rows that were right, or None if there were no labels of classes."""
+        return self._known.hits / self._known.rated if self._known.rated else None
 
     @property
     def images(self) -> int:
         return self._known.images
 
-    def add(self, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
+    def add(self, loss: Tensor, outputs: Any, targets: Any, samples: int, first: bool) -> None:
         """Count a batch and read the sums; `TrainingError` if its loss is not finite."""
-        count(self.sums, loss, logits, labels)
+        count(self.sums, loss, outputs, targets, samples, first)
         self.read()
 
     def read(self) -> None:
@@ -97,5 +138,7 @@ class Tally:
             "seconds": self.seconds,
             "loss_sum": self._known.loss,
             "hits": self._known.hits,
+            "rated": self._known.rated,
+            "named": self.named.numbers(),
             "learning_rate": self.learning_rate,
         }

@@ -1,13 +1,13 @@
-"""History of a run: the results of each epoch as a table, as history.csv and as a picture of curves."""
+"""History of a run: the results of each epoch, and history.csv."""
 
 from __future__ import annotations
 
 import csv
 import io
-import math
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from alpha.config import user_path
 from alpha.io.files import write_atomically
@@ -15,19 +15,21 @@ from alpha.io.files import write_atomically
 
 @dataclass(frozen=True)
 class Result:
-    """Means over `images` images, the seconds they took, and the device's live bytes at the end.
+    """Means over `images` samples, the seconds they took, and the device's live bytes at the end.
 
-    `precision` is that of convolutions and matrix products, `learning_rate` that of the last step (of the optimizer's
-    first group), or None of an evaluation.
+    `accuracy` is None where there are no labels of classes. `precision` is that of convolutions and matrix products,
+    `learning_rate` that of the last step (of the optimizer's first group), or None of an evaluation. `metrics` are the
+    trainer's, and numbers that its step returns.
     """
 
     images: int
     loss: float
-    accuracy: float
+    accuracy: float | None
     seconds: float
     live_bytes: int
     precision: str
     learning_rate: float | None = None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def images_per_second(self) -> float:
@@ -38,42 +40,68 @@ class Result:
 class Row:
     """One epoch. Accuracies are fractions, memory is in 10^6 bytes at the end of training steps.
 
-    Runs that were begun before Alpha recorded the test loss and the learning rate have None there.
+    What there is not is None: accuracies without labels of classes, numbers of a test set without one, and the test
+    loss and the learning rate of runs that were begun before Alpha recorded them. `metrics` are other numbers by name:
+    "train_" or "test_" and the name that a metric or a step has given them.
     """
 
     epoch: int
     seconds: float
     train_loss: float
-    train_accuracy: float
-    test_accuracy: float
+    train_accuracy: float | None
+    test_accuracy: float | None
     images_per_second: float
     live_mb: float
     precision: str
     test_loss: float | None = None
     learning_rate: float | None = None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, epoch: int, trained: Result, tested: Result) -> Row:
+    def of(cls, epoch: int, trained: Result, tested: Result | None) -> Row:
+        metrics = {f"train_{name}": value for name, value in trained.metrics.items()}
+        if tested is not None:
+            metrics |= {f"test_{name}": value for name, value in tested.metrics.items()}
         return cls(
             epoch,
             trained.seconds,
             trained.loss,
             trained.accuracy,
-            tested.accuracy,
+            None if tested is None else tested.accuracy,
             trained.images_per_second,
             trained.live_bytes / 1e6,
             trained.precision,
-            tested.loss,
+            None if tested is None else tested.loss,
             trained.learning_rate,
+            metrics,
         )
 
+    def number(self, name: str) -> float:
+        """A number of the row by its name, such as "test_loss" or that of a metric.
+
+        Raises KeyError, which lists the names that there are.
+        """
+        numbers = self.numbers()
+        if name not in numbers:
+            raise KeyError(f"{name!r} is not recorded; there are {', '.join(numbers)}")
+        return float(numbers[name])
+
+    def numbers(self) -> dict[str, float]:
+        """All numbers of the row by name, without those that there are not."""
+        found = {**{f.name: getattr(self, f.name) for f in fields(self) if f.name != "metrics"}, **self.metrics}
+        return {name: value for name, value in found.items() if isinstance(value, (int, float))}
+
     def __str__(self) -> str:
-        """The results on a line that, behind "epoch 10/10", ends before the 80th column."""
-        tested = "" if self.test_loss is None else f", test {self.test_loss:.4f}"
-        return (
-            f"{self.seconds:6.1f} s  loss {self.train_loss:.4f}{tested}  "
-            f"accuracy {self.train_accuracy:.1%}, test {self.test_accuracy:.1%}"
-        )
+        """The results on a line that, behind "epoch 10/10", ends before the 80th column if there are no metrics."""
+        losses = "" if self.test_loss is None else f", test {self.test_loss:.4f}"
+        text = f"{self.seconds:6.1f} s  loss {self.train_loss:.4f}{losses}"
+        if self.train_accuracy is not None:
+            tested = "" if self.test_accuracy is None else f", test {self.test_accuracy:.1%}"
+            text += f"  accuracy {self.train_accuracy:.1%}{tested}"
+        elif self.test_accuracy is not None:
+            text += f"  test accuracy {self.test_accuracy:.1%}"
+        shown = [f"{name} {value:.4g}" for name, value in self.metrics.items() if isinstance(value, float)]
+        return "  ".join([text, *shown])
 
 
 class History:
@@ -100,74 +128,10 @@ class History:
         """Writes all rows. Raises CheckpointError with the reason, the old file is intact then."""
         text = io.StringIO(newline="")
         table = csv.writer(text, lineterminator="\n")
-        table.writerow(field.name for field in fields(Row))
-        table.writerows(
-            [f"{value:.6g}" if isinstance(value, float) else value for value in astuple(row)] for row in self.rows
-        )
+        names = [f.name for f in fields(Row) if f.name != "metrics"]
+        metrics = list(dict.fromkeys(name for row in self.rows for name in row.metrics))
+        table.writerow([*names, *metrics])
+        for row in self.rows:
+            values = [getattr(row, name) for name in names] + [row.metrics.get(name) for name in metrics]
+            table.writerow([f"{value:.6g}" if isinstance(value, float) else value for value in values])
         write_atomically(self.path, text.getvalue().encode())
-
-
-_TRAIN, _TEST, _INK = "#1f5fa8", "#d1681c", "#444444"
-
-
-def save_curves(path: str | Path, rows: Sequence[Row], title: str) -> str:
-    """Draws `rows` to a PNG at `path`; returns its name, or why there is no picture.
-
-    Raises CheckpointError where the file cannot be written.
-    """
-    try:
-        # The canvas is made by hand: pyplot would choose a backend for the whole program.
-        from matplotlib.axes import Axes
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import MaxNLocator, PercentFormatter
-    except ImportError:
-        return "no curves: pip install matplotlib"
-    if not rows:
-        return "no curves: no epoch was finished"
-
-    figure = Figure(figsize=(10, 4.2), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    figure.suptitle(title, fontsize=13, color=_INK)
-    epochs = [row.epoch for row in rows]
-
-    def line(axes: Axes, values: list[float], label: str, color: str, last: str) -> None:
-        marker = "o" if len(rows) <= 12 else ""
-        axes.plot(
-            epochs, values, color=color, linewidth=2, marker=marker or None, markersize=4.5, label=f"{label}  {last}"
-        )
-
-    loss, accuracy = figure.subplots(1, 2)
-    losses = [row.train_loss for row in rows]
-    line(loss, losses, "train", _TRAIN, f"{losses[-1]:.3f}")
-    test_losses = [math.nan if row.test_loss is None else row.test_loss for row in rows]
-    if not all(map(math.isnan, test_losses)):
-        line(loss, test_losses, "test", _TEST, f"{test_losses[-1]:.3f}")
-    for label, color, values in (
-        ("train", _TRAIN, [row.train_accuracy for row in rows]),
-        ("test", _TEST, [row.test_accuracy for row in rows]),
-    ):
-        line(accuracy, values, label, color, f"{values[-1]:.1%}")
-
-    best = max(rows, key=lambda row: row.test_accuracy)  # the first of several
-    label = f"best  {best.test_accuracy:.1%}, epoch {best.epoch}"
-    accuracy.plot(best.epoch, best.test_accuracy, "o", color=_TEST, markersize=7, markeredgecolor="white", label=label)
-    loss.set_ylim(bottom=0)
-    accuracy.margins(y=0.12)
-    accuracy.set_ylim(max(0.0, accuracy.get_ylim()[0]), min(1.0, accuracy.get_ylim()[1]))
-    accuracy.yaxis.set_major_formatter(PercentFormatter(xmax=1))
-    for axes, name, corner in ((loss, "loss", "lower left"), (accuracy, "accuracy", "lower right")):
-        axes.set_title(name, loc="left", fontsize=11, color=_INK)
-        axes.set_xlabel("epoch", color=_INK)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        axes.set_xlim(epochs[0] - 0.5, epochs[-1] + 0.5)
-        axes.grid(color="#e4e4e4", linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(colors=_INK)
-        axes.legend(loc=corner, framealpha=0.9, edgecolor="none")
-
-    png = io.BytesIO()
-    figure.savefig(png, format="png")
-    write_atomically(Path(path), png.getvalue())
-    return Path(path).name

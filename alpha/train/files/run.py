@@ -18,6 +18,7 @@ from alpha.core.numerics import computed_precision, is_floating
 from alpha.errors import CheckpointError, TrainingError
 from alpha.io.files import make_folder, new_folder
 from alpha.io.serialization import save_weights
+from alpha.module.state_dict import StateDict
 from alpha.train.background import Background
 from alpha.train.files.history import History, Result, Row
 from alpha.train.files.state_file import changed, environment, load_state, save_state
@@ -40,6 +41,7 @@ class Run:
         options: what the run was started with; JSON's types.
         history: a row for each epoch that was trained and evaluated.
         trained: the result of an epoch that was trained but not evaluated when the run was interrupted, or None.
+        callbacks: the states of the callbacks of `fit` by name, as they were last saved.
     """
 
     def __init__(self, folder: Path, options: Mapping[str, Any], claim: int) -> None:
@@ -47,6 +49,7 @@ class Run:
         self.options = dict(options)
         self.history = History(folder / HISTORY)
         self.trained: Result | None = None
+        self.callbacks: dict[str, Any] = {}
         self._claim = claim  # the descriptor of run.json, locked as long as it is open
         self._close = weakref.finalize(self, os.close, claim)
         self._state: Mapping[str, Any] | None = None
@@ -88,6 +91,7 @@ class Run:
             run.options = dict(state["options"])
             run.history.rows = [Row(**row) for row in state["history"]]
             run.trained = None if state["trained"] is None else Result(**state["trained"])
+            run.callbacks = dict(state.get("callbacks", {}))  # runs of before have none
             run._state = state["trainer"]
             run._environment = dict(state.get("environment", {}))  # older runs have none
         except CheckpointError:
@@ -119,6 +123,9 @@ class Run:
     def save(self, trainer: Trainer, wait: bool = True) -> None:
         """Writes the checkpoint, the weights and the history, each atomically.
 
+        The weights are those that `Trainer.evaluate` measures. `alpha.models.load` makes the network of them if
+        `options` has the entry "network", which `alpha.models.description` gives.
+
         With `wait` False the state is copied to the host, and written while the program goes on. If the next `save`
         comes before the writing has begun, only the newer state is written. `wait()` and `close()` wait for the files;
         an error of the writing is raised by them or by the next `save`.
@@ -130,7 +137,8 @@ class Run:
         state = trainer.state_dict()
         precision = computed_precision(trainer.device.name, trainer.precision)
         place = {"precision": precision, "epoch": trainer.epoch, "step": trainer.step}
-        for name, values in state["model"].items():
+        weights = evaluated_weights(state)
+        for name, values in (*state["model"].items(), *weights.items()):
             if is_floating(values.dtype) and not np.isfinite(values).all():
                 raise TrainingError(
                     f"{self.folder}: not saved: {name} is not finite after step {trainer.step} of epoch "
@@ -142,12 +150,13 @@ class Run:
             "history": [asdict(row) for row in self.history.rows],
             "trained": None if self.trained is None else asdict(self.trained),
             "trainer": state,
+            "callbacks": dict(self.callbacks),
             "environment": environment(trainer.device),
         }
 
         def write() -> None:
             save_state(self.folder / CHECKPOINT, checkpoint)
-            save_weights(self.folder / WEIGHTS, state["model"], {**options, **place})
+            save_weights(self.folder / WEIGHTS, weights, {**as_text(options), **place})
             history.save()
             _write_options(self._claim, options)
 
@@ -159,12 +168,33 @@ class Run:
         """Wait until what was saved is written. Raises CheckpointError if a file could not be written."""
         self._writer.wait()
 
+    def __repr__(self) -> str:
+        best = [row.test_accuracy for row in self.history.rows if row.test_accuracy is not None]
+        shown = f", best test accuracy {max(best):.1%}" if best else ""
+        return f"Run({str(self.folder)!r}, {len(self.history.rows)} epochs{shown})"
+
     def close(self) -> None:
         """Wait for the files and leave the folder to others; the end of the process does so, too."""
         try:
             self.wait()
         finally:
             self._close()
+
+
+def evaluated_weights(state: Mapping[str, Any]) -> Any:
+    """The weights that `Trainer.evaluate` measures, of the state of a trainer: their mean, if there is one."""
+    if state["averaged"] is None:
+        return state["model"]
+    prefix = "module."
+    mean = {name.removeprefix(prefix): v for name, v in state["averaged"].items() if name.startswith(prefix)}
+    return StateDict(mean, state["model"].layout) if isinstance(state["model"], StateDict) else mean
+
+
+def as_text(options: Mapping[str, Any]) -> dict[str, str]:
+    """Options as the metadata of a file: lists and dicts as JSON."""
+    return {
+        name: json.dumps(value) if isinstance(value, (dict, list)) else str(value) for name, value in options.items()
+    }
 
 
 def _claim(folder: Path, options: Mapping[str, Any], overwrite: bool) -> int:

@@ -1,4 +1,4 @@
-"""Pairs of images and labels that a Trainer reads of a loader."""
+"""Batches of the host that a Trainer reads of a loader, whatever their structure."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ from numpy.typing import NDArray
 from alpha.autograd.versions import array_of
 from alpha.core.rng import fresh_seed
 from alpha.core.tensor import Tensor
-from alpha.data import DataLoader, IterableDataset, Subset
-from alpha.data.collate import widened
+from alpha.data import ArrayDataset, DataLoader, IterableDataset, Subset
+from alpha.data.collate import mapped, widened
 from alpha.errors import CheckpointError, DataError
 
 EPOCH_SEED = "epoch_seed"  # beside what describes a loader: that of its last epoch, None if the loader has a seed
 
-Pair = tuple[NDArray[Any], NDArray[Any]]
 
-
-class Pairs:
-    """The batches of a loader as arrays: images, and labels of a dtype that tensors have.
+class HostBatches:
+    """The batches of a loader with arrays of dtypes that tensors have, in the structure that the loader gives them.
 
     Attributes:
         dataset: something as long as an epoch, before `drop_last`.
@@ -36,12 +34,12 @@ class Pairs:
     def __len__(self) -> int:
         return len(self._loader)
 
-    def __iter__(self) -> Generator[Pair, None, None]:
+    def __iter__(self) -> Generator[Any, None, None]:
         with closing(iter(self._loader)) as batches:
-            yield from map(_pair, batches)
+            yield from map(as_arrays, batches)
 
-    def batch(self, indices: NDArray[np.int64]) -> Pair:
-        return _pair(self._loader.batch(indices))
+    def batch(self, indices: NDArray[np.int64]) -> Any:
+        return as_arrays(self._loader.batch(indices))
 
     def take_epoch(self) -> tuple[NDArray[np.int64], int]:
         return self._loader.take_epoch()
@@ -98,6 +96,19 @@ def can_be_resident(loader: DataLoader) -> bool:
     return loader.collate_fn is None and is_plain(loader, DataLoader) and loader.samples == len(loader.dataset)
 
 
+def is_pair(loader: DataLoader) -> bool:
+    """True if the data set of a loader gives two arrays for each batch."""
+    if is_plain(whole(loader.dataset), ArrayDataset):
+        return True
+    batch = loader.batch(np.arange(1))
+    return isinstance(batch, (tuple, list)) and len(batch) == 2 and not any(map(is_structure, batch))
+
+
+def is_structure(values: Any) -> bool:
+    """True for a tuple or a dict of arrays."""
+    return isinstance(values, (tuple, Mapping))
+
+
 def whole(dataset: Any) -> Any:
     """The data set that a subset is a part of, or the data set itself."""
     while is_plain(dataset, Subset):
@@ -114,15 +125,58 @@ def is_plain(value: Any, kind: type) -> bool:
     )
 
 
-def _pair(batch: Any) -> Pair:
-    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-        found = f"{len(batch)} parts" if isinstance(batch, (tuple, list)) else f"a {type(batch).__name__}"
-        raise DataError(f"Trainer: a batch of the loader has {found}; expected a pair, images and labels")
-    images, labels = map(_array, batch)
-    return images, widened(labels)
+def as_arrays(batch: Any) -> Any:
+    """The structure of a batch with an array of a dtype that tensors have in each place; a list of two is a pair."""
+    return mapped(tuple(batch) if isinstance(batch, list) else batch, _array)
+
+
+def pair(batch: Any) -> tuple[Any, Any]:
+    """The inputs and the targets of a batch; DataError if it has not two parts."""
+    if not isinstance(batch, tuple) or len(batch) != 2:
+        found = f"{len(batch)} parts" if isinstance(batch, tuple) else f"a {type(batch).__name__}"
+        raise DataError(
+            f"Trainer: a batch of the loader has {found}; expected a pair, inputs and targets: make it one by a "
+            "collate_fn, or give the Trainer a step= that takes the whole batch"
+        )
+    return batch[0], batch[1]
+
+
+def samples_of(batch: Any) -> int:
+    """The number of samples of a batch: the length of its first array."""
+    lengths: list[int] = []
+    mapped(batch, lambda values: lengths.append(len(values)) if values.ndim else None)
+    if not lengths:
+        raise DataError("Trainer: a batch of the loader has no array (N, ..) whose length is the number of samples")
+    return lengths[0]
+
+
+def parts_of(batch: Any, count: int) -> list[Any]:
+    """A batch cut into at most `count` parts of equal length, the last one perhaps shorter."""
+    samples = samples_of(batch)
+    length = -(-samples // max(1, min(count, samples)))
+
+    def part(begin: int) -> Any:
+        def rows(values: Any) -> Any:
+            if not values.ndim or len(values) != samples:
+                raise DataError(
+                    f"Trainer: accumulate cuts a batch into parts, so all its arrays need one length  "
+                    f"({samples} and {values.shape})"
+                )
+            return values[begin : begin + length]
+
+        return mapped(batch, rows)
+
+    return [part(begin) for begin in range(0, samples, length)]
 
 
 def _array(values: Any) -> NDArray[Any]:
     if isinstance(values, Tensor):
         return array_of(values) if isinstance(values.array, np.ndarray) else values.numpy()
-    return np.asarray(values)
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
+        found = repr(values)
+        raise DataError(
+            f"Trainer: a batch of the loader holds a {type(values).__name__}, {found[:40]}{'..' * (len(found) > 40)}, "
+            "which is no array of numbers; leave it out by a collate_fn"
+        )
+    return widened(array)

@@ -1,0 +1,230 @@
+"""Callbacks of `Trainer.fit`: stopping early, weights that are kept, and logs for other programs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from alpha.config import user_path
+from alpha.data.checks import whole_number
+from alpha.errors import CheckpointError
+from alpha.io.files import make_folder, write_atomically
+from alpha.io.serialization import save_weights
+from alpha.ops.kernel.options import real
+from alpha.train.files.history import Row
+
+if TYPE_CHECKING:
+    from alpha.train.fit import Fit
+
+MIN, MAX = "min", "max"
+
+
+class Callback:
+    """The base of callbacks: a subclass overrides what it needs; what it keeps between epochs is in `state_dict`.
+
+    `on_epoch` is called after an epoch was evaluated and before it is saved, so a run that is resumed has the state of
+    the last saved epoch. A logger of another program is a few lines:
+
+        class WandB(Callback):
+            def on_epoch(self, fit):
+                wandb.log(fit.rows[-1].numbers(), step=len(fit.rows))
+
+    Attributes:
+        name: under which the state is saved; the class's name by default.
+    """
+
+    name = ""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.name = cls.__dict__.get("name", cls.__name__)
+
+    def on_start(self, fit: Fit) -> None:
+        """Called before the first epoch, also of a run that goes on."""
+
+    def on_steps(self, fit: Fit, step: int, loss: float) -> None:
+        """Called every ten steps of an epoch, with the mean loss of the epoch so far, which may lack some steps."""
+
+    def on_epoch(self, fit: Fit) -> None:
+        """Called after each epoch, whose row is `fit.rows[-1]`; to end the training, set `fit.stopping` to the why."""
+
+    def on_end(self, fit: Fit) -> None:
+        """Called at the end, also if an error or Ctrl-C ends the training."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the next epochs depend on: numbers, text, lists and dicts."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict()`."""
+
+
+class Watched:
+    """A number of the rows that is to become smaller or larger.
+
+    Args:
+        metric: the name of a number of a `Row`, as "test_loss", or "test_iou" for a metric "iou".
+        mode: "min" or "max"; by default min for names with "loss" or "error", max for those with "accuracy".
+    """
+
+    def __init__(self, owner: str, metric: str, mode: str | None) -> None:
+        if mode is None:
+            mode = MIN if "loss" in metric or "error" in metric else MAX if "accuracy" in metric else None
+        if mode not in (MIN, MAX):
+            raise ValueError(f"{owner}: mode is {mode!r}, expected {MIN!r} or {MAX!r} for the metric {metric!r}")
+        self.owner, self.metric, self.mode = owner, metric, mode
+
+    def value(self, row: Row) -> float:
+        """The number of a row, smaller is better; KeyError if it is not recorded. A NaN is worse than anything."""
+        try:
+            value = row.number(self.metric)
+        except KeyError as error:
+            raise KeyError(f"{self.owner}: {error.args[0]}") from None
+        if math.isnan(value):
+            return math.inf
+        return value if self.mode == MIN else -value
+
+
+class EarlyStopping(Callback):
+    """Ends a training whose number has not become better for `patience` epochs.
+
+    Args:
+        metric, mode: see `Watched`: "test_loss", which is to become smaller, by default.
+        patience: epochs without a better number.
+        min_delta: what a number must differ from the best one to be better.
+    """
+
+    def __init__(
+        self, patience: int = 5, metric: str = "test_loss", min_delta: float = 0.0, mode: str | None = None
+    ) -> None:
+        self.patience = whole_number("EarlyStopping", "patience", patience, 1)
+        self.min_delta = real("EarlyStopping", "min_delta", min_delta)
+        self._watched = Watched("EarlyStopping", metric, mode)
+        self._best, self._best_epoch = math.inf, 0
+
+    def on_epoch(self, fit: Fit) -> None:
+        value, epoch = self._watched.value(fit.rows[-1]), len(fit.rows)
+        if value < self._best - self.min_delta:
+            self._best, self._best_epoch = value, epoch
+        elif epoch - self._best_epoch >= self.patience:
+            best = self._best if self._watched.mode == MIN else -self._best
+            fit.stopping = (
+                f"{self._watched.metric} has not become better than {best:.4g}, of epoch {self._best_epoch}, "
+                f"for {self.patience} epochs"
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": None if math.isinf(self._best) else self._best, "best_epoch": self._best_epoch}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        best = state["best"]
+        self._best, self._best_epoch = math.inf if best is None else float(best), int(state["best_epoch"])
+
+
+class KeepWeights(Callback):
+    """Keeps the weights of the best epochs and of the last ones, in `kept/epoch-012.safetensors` of the run's folder.
+
+    Files of epochs that are no longer among them are removed. They are as weights.safetensors, so `alpha.models.load`
+    and `alpha-predict` take them.
+
+    Args:
+        best: how many of the best epochs.
+        last: how many of the last epochs.
+        metric, mode: what is best; see `Watched`: "test_accuracy", by default, which is to become larger.
+    """
+
+    def __init__(self, best: int = 1, last: int = 0, metric: str = "test_accuracy", mode: str | None = None) -> None:
+        self.best = whole_number("KeepWeights", "best", best, 0)
+        self.last = whole_number("KeepWeights", "last", last, 0)
+        self._watched = Watched("KeepWeights", metric, mode)
+        self._kept: dict[int, float] = {}
+
+    def on_start(self, fit: Fit) -> None:
+        if fit.run is None:
+            raise CheckpointError("KeepWeights: there is no folder to keep weights in; give run= to fit")
+
+    def on_epoch(self, fit: Fit) -> None:
+        from alpha.train.files.run import as_text, evaluated_weights
+
+        assert fit.run is not None
+        epoch, folder = len(fit.rows), fit.run.folder / "kept"
+        values = {**self._kept, epoch: self._watched.value(fit.rows[-1]) if self.best else 0.0}
+        wanted = {*sorted(values, key=lambda number: (values[number], number))[: self.best]}
+        wanted |= {number for number in values if number > epoch - self.last}
+        if epoch in wanted:
+            make_folder(folder)
+            metadata = {**as_text(fit.run.options), "epoch": epoch}
+            save_weights(folder / _file(epoch), evaluated_weights(fit.trainer.state_dict()), metadata)
+        for number in values.keys() - wanted:
+            (folder / _file(number)).unlink(missing_ok=True)
+        self._kept = {number: values[number] for number in sorted(wanted)}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"kept": {str(epoch): None if math.isinf(v) else v for epoch, v in self._kept.items()}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._kept = {int(epoch): math.inf if v is None else float(v) for epoch, v in state["kept"].items()}
+
+
+def _file(epoch: int) -> str:
+    return f"epoch-{epoch:03}.safetensors"
+
+
+class JsonLines(Callback):
+    """Writes a line of JSON for each epoch, its numbers by name, to a file that is whole after each epoch."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = user_path(path)
+
+    def on_epoch(self, fit: Fit) -> None:
+        lines = [json.dumps({k: v if math.isfinite(v) else None for k, v in row.numbers().items()}) for row in fit.rows]
+        write_atomically(self.path, "".join(line + "\n" for line in lines).encode())
+
+
+class TensorBoard(Callback):
+    """Writes the numbers of each epoch, and the loss every ten steps, for TensorBoard.
+
+    It needs `pip install tensorboardX`. `tensorboard --logdir FOLDER` shows them.
+    Several runs in subfolders of one folder are shown beside each other.
+
+    Args:
+        folder: of this run; of another run it must be another one.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = user_path(folder)
+        self._writer: Any = None
+        self._steps = 0  # of the epochs before
+
+    def on_start(self, fit: Fit) -> None:
+        try:
+            from tensorboardX import SummaryWriter
+        except ImportError as error:
+            raise ImportError("TensorBoard: pip install tensorboardX") from error
+        if not fit.rows and self.folder.exists():  # a new run: what another one has written there would be mixed in
+            for file in self.folder.glob("events.out.tfevents.*"):
+                raise CheckpointError(f"TensorBoard: {self.folder} has {file.name} of another run; take another folder")
+        # what was written after the last saved epoch is left out
+        self._writer = SummaryWriter(str(self.folder), purge_step=self._steps)
+
+    def on_steps(self, fit: Fit, step: int, loss: float) -> None:
+        self._writer.add_scalar("train_loss_so_far", loss, self._steps + step)
+
+    def on_epoch(self, fit: Fit) -> None:
+        self._steps += fit.trainer.step
+        for name, value in fit.rows[-1].numbers().items():
+            self._writer.add_scalar(name, value, self._steps)
+        self._writer.flush()
+
+    def on_end(self, fit: Fit) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self._steps}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._steps = int(state["steps"])

@@ -1,0 +1,112 @@
+"""The epochs of a training: train, evaluate, record, save, and ask the callbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from alpha.data import DataLoader
+from alpha.data.checks import whole_number
+from alpha.errors import CheckpointError
+from alpha.train.callbacks import Callback
+from alpha.train.files.history import Result, Row
+from alpha.train.files.run import Run
+from alpha.train.interrupt import Interrupted
+from alpha.train.trainer import Trainer
+
+
+@dataclass
+class Fit:
+    """What a callback sees of a training.
+
+    Attributes:
+        trainer: with the model, the optimizers and the device.
+        rows: one for each epoch that is done.
+        epochs: how many there are to be.
+        run: the folder of the run, or None.
+        stopping: None, or why the training ends after this epoch; a callback sets it.
+    """
+
+    trainer: Trainer
+    rows: list[Row]
+    epochs: int
+    run: Run | None = None
+    stopping: str | None = field(default=None)
+
+
+def fit(
+    trainer: Trainer,
+    train_loader: DataLoader,
+    test_loader: DataLoader | None = None,
+    epochs: int = 1,
+    *,
+    steps: int | None = None,
+    run: Run | None = None,
+    callbacks: Sequence[Callback] = (),
+    show: Callable[[str], None] | None = print,
+) -> list[Row]:
+    """Train until `epochs` epochs are done in all; evaluate, record and save each, and ask the callbacks.
+
+    Args:
+        test_loader: what is evaluated after each epoch; without it there are no numbers of a test set.
+        epochs: those that the trainer, or the run, has done before count.
+        steps: at most so many steps an epoch.
+        run: the folder in which the state and the history are saved after each epoch, and when Ctrl-C stops the
+            training; a run of `Run.resume` must be restored before, and goes on where it was.
+        callbacks: asked in this order after each epoch, before it is saved; their states are saved with it.
+        show: prints a line for each epoch; None for none.
+
+    Returns:
+        The rows of all epochs.
+
+    Raises:
+        Interrupted: Ctrl-C, after a whole step; the run is saved.
+        CheckpointError: two callbacks have one name, or the state of one of them does not fit.
+    """
+    epochs = whole_number("fit", "epochs", epochs, 1)
+    names = [callback.name for callback in callbacks]
+    if len(set(names)) < len(names):
+        raise CheckpointError(f"fit: two callbacks have one name ({', '.join(names)}); give one of them another name=")
+    rows = run.history.rows if run is not None else []
+    state = Fit(trainer, rows, epochs, run)
+    for callback in callbacks:
+        if run is not None and callback.name in run.callbacks:
+            callback.load_state_dict(run.callbacks[callback.name])
+        callback.on_start(state)
+
+    def report(step: int, loss: float) -> None:
+        for callback in callbacks:
+            callback.on_steps(state, step, loss)
+
+    trained: Result | None = None if run is None else run.trained
+    try:
+        while state.stopping is None:
+            epoch = trainer.finished_epochs if run is None else len(rows)
+            if epoch >= epochs:
+                break
+            if trained is None:
+                trained = trainer._train_epoch(train_loader, steps, report if callbacks else None)
+            if run is not None:
+                run.trained = trained
+            rows.append(Row.of(epoch + 1, trained, None if test_loader is None else trainer.evaluate(test_loader)))
+            trained = None
+            for callback in callbacks:
+                callback.on_epoch(state)
+            if run is not None:
+                run.trained = None
+                run.callbacks |= {callback.name: callback.state_dict() for callback in callbacks}
+                run.save(trainer, wait=len(rows) == 1)  # the first at once: from then on it can be resumed
+            if show is not None:
+                show(f"epoch {len(rows):{len(str(epochs))}}/{epochs}  {rows[-1]}")
+    except Interrupted:
+        if run is not None:
+            run.save(trainer)
+        raise
+    finally:
+        for callback in callbacks:
+            callback.on_end(state)
+    if state.stopping is not None and show is not None:
+        show(f"stopped after epoch {len(rows)}: {state.stopping}")
+    if run is not None:
+        run.wait()
+    return rows

@@ -1,0 +1,128 @@
+"""A search for a learning rate: short training at rates that grow, and the picture of the loss."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from alpha.core import numerics
+from alpha.data import DataLoader
+from alpha.data.checks import whole_number
+from alpha.errors import DataError, TrainingError
+from alpha.io.files import write_atomically
+from alpha.train.interrupt import interrupt_between_steps
+from alpha.train.trainer import Trainer
+
+SMOOTHING = 0.9
+DIVERGED = 4.0  # times the least loss
+
+
+@dataclass(frozen=True)
+class LearningRates:
+    """Learning rates that were tried, and the smoothed loss after each.
+
+    `suggestion` is the rate at which the loss fell most steeply, or None if it never fell.
+    """
+
+    rates: tuple[float, ...]
+    losses: tuple[float, ...]
+
+    @property
+    def suggestion(self) -> float | None:
+        least = int(np.argmin(self.losses))
+        slopes = np.gradient(np.array(self.losses), np.log(self.rates))[: least + 1]
+        return self.rates[int(np.argmin(slopes))] if len(slopes) and slopes.min() < 0 else None
+
+    def save(self, path: str | Path) -> None:
+        """Draws the losses to a PNG at `path`; needs matplotlib."""
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(6, 4), dpi=120, layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots()
+        axes.plot(self.rates, self.losses, color="#1f5fa8", linewidth=2)
+        if self.suggestion is not None:
+            loss = self.losses[self.rates.index(self.suggestion)]
+            label = f"steepest fall  {self.suggestion:.2g}"
+            axes.plot(self.suggestion, loss, "o", color="#d1681c", markersize=7, label=label)
+            axes.legend(edgecolor="none")
+        axes.set(xscale="log", xlabel="learning rate", ylabel="training loss, smoothed")
+        axes.grid(color="#e4e4e4", linewidth=0.8)
+        axes.spines[["top", "right"]].set_visible(False)
+        png = io.BytesIO()
+        figure.savefig(png, format="png")
+        write_atomically(Path(path), png.getvalue())
+
+
+def find_learning_rate(
+    trainer: Trainer, loader: DataLoader, lowest: float = 1e-7, highest: float = 1.0, steps: int = 100
+) -> LearningRates:
+    """Train `steps` steps at rates that grow from `lowest` to `highest`, and undo them.
+
+    The search ends early when the loss is four times its least value. The trainer has the state of before at the end,
+    also after an error; the order of the loader's next epochs is not changed. A schedule does not step.
+
+    Raises:
+        ValueError: the rates are not above 0 and growing.
+        DataError: the loader has no batches, or `steps` is not a whole number of at least 2.
+    """
+    steps = whole_number("find_learning_rate", "steps", steps, 2)
+    if not 0 < lowest < highest < math.inf:
+        raise ValueError(f"find_learning_rate: 0 < lowest < highest is needed  (lowest {lowest}, highest {highest})")
+    if len(loader) < 1:
+        raise DataError(f"find_learning_rate: no batches of {loader.batch_size} in {loader.samples} samples")
+    before, epoch, averaged = trainer.state_dict(), loader.next_epoch, trainer.averaged
+    same_loader, seed = trainer._same_loader, loader.epoch_seed
+    rates = [float(rate) for rate in np.geomspace(lowest, highest, steps)]
+    losses: list[float] = []
+    mean, total, samples = 0.0, 0.0, 0
+    tally = trainer._trained
+    try:
+        with (
+            interrupt_between_steps() as check,
+            numerics.precision(trainer.precision),
+            closing(rounds(trainer, loader)) as steps_of,
+        ):
+            for number, (rate, step) in enumerate(zip(rates, steps_of, strict=False), 1):
+                for optimizer in trainer.optimizers:
+                    for group in optimizer.param_groups:
+                        group["lr"] = rate
+                try:
+                    step()
+                    tally.read()
+                except TrainingError:
+                    break
+                loss = (tally.loss * tally.images - total) / (tally.images - samples)
+                total, samples = tally.loss * tally.images, tally.images
+                mean = SMOOTHING * mean + (1 - SMOOTHING) * loss
+                losses.append(mean / (1 - SMOOTHING**number))
+                check()
+                if losses[-1] > DIVERGED * min(losses):
+                    break
+    finally:
+        trainer.averaged = averaged
+        trainer.load_state_dict(before)
+        trainer._same_loader = same_loader
+        loader.set_epoch(*epoch)
+        loader.epoch_seed = seed
+    if len(losses) < 2:
+        raise TrainingError(f"find_learning_rate: the loss is not finite at the rate {rates[len(losses)]:.1e}")
+    return LearningRates(tuple(rates[: len(losses)]), tuple(losses))
+
+
+def rounds(trainer: Trainer, loader: DataLoader) -> Generator[Callable[[], None], None, None]:
+    """Steps of training on one batch after another, epoch after epoch, without end."""
+    trainer._trained.begin("find_learning_rate")
+    while True:
+        feed, train = trainer._begin_training(loader)
+        with closing(feed.arguments()) as batches:
+            for arguments in batches:
+                yield partial(train, *arguments)

@@ -1,0 +1,59 @@
+"""Optimizers and schedules that a Trainer takes, and when it steps a schedule."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from alpha.optim import LBFGS, LRScheduler, Optimizer, ReduceLROnPlateau
+from alpha.train.files.history import Result
+
+STEP, EPOCH = "step", "epoch"
+
+
+def check_accepted(optimizers: Sequence[Optimizer], schedules: Sequence[LRScheduler]) -> None:
+    """Raises TypeError if the steps of an optimizer or a schedule need what a Trainer does not give them."""
+    for optimizer in optimizers:
+        name = type(optimizer).__name__
+        if isinstance(optimizer, LBFGS) or needed(optimizer.step):
+            raise TypeError(
+                f"Trainer: {name}.step needs a closure, which computes the loss of a batch anew; a Trainer calls "
+                f"step() once for each batch. Train with {name} in a loop of your own, or take another optimizer"
+            )
+    for schedule in schedules:
+        if not isinstance(schedule, ReduceLROnPlateau) and (names := needed(schedule.step)):
+            raise TypeError(
+                f"Trainer: {type(schedule).__name__}.step needs {', '.join(names)}; a Trainer calls step() by itself. "
+                "Leave out schedule= and step it in your own loop"
+            )
+
+
+def needed(function: Callable[..., Any]) -> list[str]:
+    """The arguments without which a function cannot be called."""
+    parameters = inspect.signature(function).parameters.values()
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.default is inspect.Parameter.empty and p.kind not in variable]
+
+
+def after_step(schedules: Sequence[LRScheduler], per: str) -> None:
+    """The steps of schedules after one of the optimizer."""
+    if per == STEP:
+        for schedule in schedules:
+            if not isinstance(schedule, ReduceLROnPlateau):
+                schedule.step()
+
+
+def after_epoch(schedules: Sequence[LRScheduler], per: str, result: Result) -> None:
+    """The steps of schedules after an epoch; a `ReduceLROnPlateau` gets what it is to make smaller or larger.
+
+    Raises ValueError if that is an accuracy, and the loss has no labels of classes.
+    """
+    for schedule in schedules:
+        if isinstance(schedule, ReduceLROnPlateau):
+            value = result.loss if schedule.mode == "min" else result.accuracy
+            if value is None:
+                raise ValueError('Trainer: ReduceLROnPlateau with mode="max" needs an accuracy, which there is not')
+            schedule.step(value)
+        elif per == EPOCH:
+            schedule.step()
