@@ -37,7 +37,7 @@ def _three_channels(transform: str, x: Tensor) -> list[Tensor]:
     return list(F.split(x, 1, 3))
 
 
-def _gray(transform: str, x: Tensor) -> Tensor:
+def gray_of(transform: str, x: Tensor) -> Tensor:
     """The brightness of each pixel   x (N, H, W, 3) -> (N, H, W, 1)"""
     red, green, blue = (c * share for c, share in zip(_three_channels(transform, x), GRAY, strict=True))
     return red + green + blue
@@ -57,7 +57,7 @@ class Grayscale(FixedTransform):
             raise ValueError(f"{name}: num_output_channels={num_output_channels} is neither 1 nor 3")
 
     def apply_to(self, x: Tensor) -> Tensor:
-        gray = _gray(type(self).__name__, x)
+        gray = gray_of(type(self).__name__, x)
         return gray if self.num_output_channels == 1 else F.cat([gray] * 3, 3)
 
     def extra_repr(self) -> str:
@@ -71,7 +71,7 @@ class RandomGrayscale(Transform):
         self.p = probability(type(self).__name__, p)
 
     def apply_to(self, x: Tensor) -> Tensor:
-        return x.where(F.logical_not(chosen(x, self.p)), _gray(type(self).__name__, x))
+        return x.where(F.logical_not(chosen(x, self.p)), gray_of(type(self).__name__, x))
 
     def extra_repr(self) -> str:
         return f"p={self.p:g}"
@@ -149,13 +149,13 @@ class ColorJitter(Transform):
         name, (black, white) = type(self).__name__, self.bounds
         y = x if self.bounds == (0.0, 1.0) else (x - black) * (1 / (white - black))
         if self.brightness != (1.0, 1.0):
-            y = _clipped(y * drawn(x, *self.brightness))
+            y = clipped(y * drawn(x, *self.brightness))
         if self.contrast != (1.0, 1.0):
-            mean = _gray(name, y).mean((1, 2, 3), keepdim=True)
-            y = _clipped((y - mean) * drawn(x, *self.contrast) + mean)
+            mean = gray_of(name, y).mean((1, 2, 3), keepdim=True)
+            y = clipped((y - mean) * drawn(x, *self.contrast) + mean)
         if self.saturation != (1.0, 1.0):
-            gray = _gray(name, y)
-            y = _clipped((y - gray) * drawn(x, *self.saturation) + gray)
+            gray = gray_of(name, y)
+            y = clipped((y - gray) * drawn(x, *self.saturation) + gray)
         if self.hue != (0.0, 0.0):
             y = _turned(name, y, drawn(x, *self.hue))
         y = y if self.bounds == (0.0, 1.0) else y * (white - black) + black
@@ -166,7 +166,7 @@ class ColorJitter(Transform):
         return ", ".join(f"{name}={numbers_as_text(getattr(self, name))}" for name in names)
 
 
-def _clipped(y: Tensor) -> Tensor:
+def clipped(y: Tensor) -> Tensor:
     return F.clamp(y, 0.0, 1.0)
 
 

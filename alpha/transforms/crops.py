@@ -27,12 +27,17 @@ def center_crop(x: Tensor, size: tuple[int, int], fill: float = 0) -> Tensor:
     """The middle of images, with `fill` around those that are too small   x (N, H, W, C) -> (N, *size, C)"""
     slices, pads = [], []
     for length, wanted in zip(x.shape[1:3], size, strict=True):
-        first = round((length - wanted) / 2) if length > wanted else 0
-        slices.append(slice(first, first + wanted))
+        first = _middle(length, wanted)
+        slices.append(slice(max(0, first), max(0, first) + wanted))
         missing = max(0, wanted - length)
         pads.append((missing // 2, missing - missing // 2))
     part = x[:, slices[0], slices[1]] if x.shape[1:3] != size else x
     return F.pad(part, (0, 0, *pads[1], *pads[0]), value=fill) if any(map(any, pads)) else part
+
+
+def _middle(length: int, wanted: int) -> int:
+    """The first pixel of the middle of an axis; negative if more pixels are wanted than there are."""
+    return round((length - wanted) / 2) if length > wanted else -((wanted - length) // 2)
 
 
 class CenterCrop(FixedTransform):
@@ -55,7 +60,7 @@ class CenterCrop(FixedTransform):
 class RandomCrop(Transform):
     """A part of each image, at a place of its own   (N, H, W, C) -> (N, *size, C)
 
-    In evaluation mode it is the middle of the image without padding.
+    In evaluation mode it is the middle of the image, and has padding only around an image that is smaller than size.
 
     Args:
         size: (height, width), or one number for both.
@@ -104,7 +109,12 @@ class RandomCrop(Transform):
         return warp(x, ((1.0, 0.0, moves[1]), (0.0, 1.0, moves[0])), self.size, "nearest", padding)
 
     def still(self, x: Tensor) -> Tensor:
-        return center_crop(x, self.size, self.fill)
+        lengths = [*zip(x.shape[1:3], self.size, strict=True)]
+        if self.padding_mode == "constant" or all(wanted <= length for length, wanted in lengths):
+            return center_crop(x, self.size, self.fill)
+        moves = [_middle(length, wanted) + (wanted - length) / 2 for length, wanted in lengths]
+        padding = PADDING_MODES[self.padding_mode]
+        return warp(x, ((1.0, 0.0, moves[1]), (0.0, 1.0, moves[0])), self.size, "nearest", padding)
 
     def extra_repr(self) -> str:
         return f"size={self.size}, padding={self.padding}, fill={self.fill:g}, padding_mode={self.padding_mode!r}"

@@ -30,15 +30,7 @@ class Transform(Module):
             ShapeError: x has other axes.
             TypeError: x is no floating tensor.
         """
-        name = type(self).__name__
-        if not isinstance(x, Tensor):
-            raise TypeError(f"{name}: x is a {type_name(x)}, a Tensor (N, H, W, C) is needed")
-        if x.ndim != 4:
-            raise ShapeError(f"{name}: images (N, H, W, C) are needed  (x {x.shape})")
-        if not is_floating(x.dtype):
-            raise TypeError(
-                f"{name}: x has dtype {x.dtype.name}; use x.float() / 255, or F.normalize_pixels(x) for -1 to 1"
-            )
+        check_images(type(self).__name__, x)
         return self.apply_to(x) if self.training else self.still(x)
 
     def apply_to(self, x: Tensor) -> Tensor:
@@ -55,6 +47,18 @@ class FixedTransform(Transform):
 
     def still(self, x: Tensor) -> Tensor:
         return self.apply_to(x)
+
+
+def check_images(transform: str, x: Any) -> None:
+    """Refuse what is no floating tensor (N, H, W, C)."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{transform}: x is a {type_name(x)}, a Tensor (N, H, W, C) is needed")
+    if x.ndim != 4:
+        raise ShapeError(f"{transform}: images (N, H, W, C) are needed  (x {x.shape})")
+    if not is_floating(x.dtype):
+        raise TypeError(
+            f"{transform}: x has dtype {x.dtype.name}; use x.float() / 255, or F.normalize_pixels(x) for -1 to 1"
+        )
 
 
 def number_type(x: Tensor) -> np.dtype[Any]:

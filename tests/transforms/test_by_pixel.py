@@ -15,7 +15,7 @@ import pytest
 from trials import trials
 
 import alpha
-from alpha import nn, transforms
+from alpha import ShapeError, nn, transforms
 
 H, W = 9, 14
 ROWS, COLUMNS = np.meshgrid(np.arange(H), np.arange(W), indexing="ij")
@@ -273,3 +273,43 @@ def test_flips_of_each_image(name: str, p: float) -> None:
         assert any(np.array_equal(image, one) for one in (IMAGES[0], mirrored))
         turned_around += np.array_equal(image, mirrored)
     assert abs(turned_around / 300 - p) < 0.1
+
+
+@pytest.mark.parametrize("size", [(3, 3), (5, 3), (1, 7), (11, 17)])
+@pytest.mark.parametrize("sigma", [0.1, 0.8, 5.0])
+def test_blurred_images(size: tuple[int, int], sigma: float) -> None:
+    """kernel_size is (along x, along y); an image is mirrored without repeating its outermost pixels."""
+    across, down = (n // 2 for n in size)
+    padded = np.pad(IMAGES, ((0, 0), (down, down), (across, across), (0, 0)), mode="reflect")
+    weights = [np.exp(-(np.arange(-r, r + 1) ** 2) / (2 * sigma**2)) for r in (down, across)]
+    expected = np.zeros_like(IMAGES)
+    for i, j in itertools.product(range(2 * down + 1), range(2 * across + 1)):
+        share = weights[0][i] / weights[0].sum() * weights[1][j] / weights[1].sum()
+        expected += share * padded[:, i : i + H, j : j + W]
+    np.testing.assert_allclose(run(transforms.GaussianBlur(size, sigma)), expected, atol=1e-9)
+
+
+def test_each_image_is_blurred_by_its_own_width() -> None:
+    many = np.zeros((200, 5, 5, 1))
+    many[:, 2, 2] = 1
+    middles = run(transforms.GaussianBlur(5, (0.5, 1.5)), many)[:, 2, 2, 0]
+
+    def middle(sigma: float) -> float:
+        return float(1 / np.exp(-(np.arange(-2, 3) ** 2) / (2 * sigma**2)).sum() ** 2)
+
+    assert middle(1.5) - 1e-9 <= middles.min() < middle(1.45)
+    assert middle(0.55) < middles.max() <= middle(0.5) + 1e-9
+
+
+def test_a_blur_needs_its_pixels() -> None:
+    with pytest.raises(ShapeError, match=r"GaussianBlur: kernel_size=\(3, 19\) is too large .*\(x \(5, 9, 14, 3\)\)"):
+        run(transforms.GaussianBlur((3, 19)))
+    run(transforms.GaussianBlur((27, 17)))
+
+
+def test_a_blur_of_any_precision() -> None:
+    """Levels do not depend on the precision of a model's products."""
+    x, blur = alpha.tensor(IMAGES, dtype="float32", device="cuda"), transforms.GaussianBlur(5, 1.0)
+    with alpha.precision("bf16"):
+        coarse = blur(x).numpy()
+    np.testing.assert_array_equal(coarse, blur(x).numpy())

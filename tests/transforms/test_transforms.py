@@ -14,9 +14,12 @@ import alpha
 from alpha import ShapeError, nn, transforms
 
 IMAGES = np.random.default_rng(0).random((6, 9, 12, 3)).astype(np.float32)
-RANDOM = {
+RANDOM: dict[str, dict[str, Any]] = {
     "ColorJitter": {"brightness": 0.4},
+    "GaussianBlur": {"kernel_size": (3, 5)},
+    "RandAugment": {},
     "RandomAffine": {"degrees": 30},
+    "RandomChoice": {"transforms": [transforms.Lambda(lambda x, axis=axis: x.flip(axis)) for axis in (1, 2)]},
     "RandomCrop": {"size": (6, 8)},
     "RandomErasing": {},
     "RandomGrayscale": {},
@@ -24,7 +27,9 @@ RANDOM = {
     "RandomResizedCrop": {"size": (5, 6)},
     "RandomRotation": {"degrees": 30},
     "RandomVerticalFlip": {},
+    "TrivialAugmentWide": {},
 }
+MIXING = {"CutMix": {"num_classes": 4}, "MixUp": {"num_classes": 4}}  # with labels: test_mixing.py
 FIXED: dict[str, dict[str, Any]] = {
     "CenterCrop": {"size": 6},
     "Grayscale": {},
@@ -39,7 +44,7 @@ def run(transform: nn.Module, images: np.ndarray = IMAGES, device: str = "cpu", 
 
 
 def test_every_transform_is_here() -> None:
-    assert {*RANDOM, *FIXED, "Compose", "Lambda", "Transform"} == set(transforms.__all__)
+    assert {*RANDOM, *FIXED, *MIXING, "Compose", "Lambda", "Transform", "takes_targets"} == set(transforms.__all__)
 
 
 def test_a_function_is_a_transform() -> None:
@@ -128,6 +133,31 @@ ARGUMENTS = [
         value=changes("random"),
         inplace=refused(True),
     ),
+    subject("GaussianBlur", {"kernel_size": 3}, kernel_size=changes((3, 5)), sigma=changes(0.5)),
+    subject(
+        "RandAugment",
+        {},
+        num_ops=changes(1),
+        magnitude=changes(20),
+        num_magnitude_bins=changes(11),
+        interpolation=changes("bilinear"),
+        fill=changes(0.5),
+        bounds=changes((-1, 1)),
+    ),
+    subject(
+        "TrivialAugmentWide",
+        {},
+        num_magnitude_bins=changes(5),
+        interpolation=changes("bilinear"),
+        fill=changes(0.5),
+        bounds=changes((-1, 1)),
+    ),
+    subject(
+        "RandomChoice",
+        RANDOM["RandomChoice"],
+        transforms=changes([transforms.Lambda(lambda x: x * 0.5), transforms.Grayscale(3)]),
+        p=changes((1, 5)),
+    ),
     subject("RandomGrayscale", {}, p=changes(1.0)),
     subject("RandomHorizontalFlip", {}, p=changes(1.0)),
     subject("RandomVerticalFlip", {}, p=changes(1.0)),
@@ -184,6 +214,24 @@ def test_every_transform_has_a_row_of_arguments() -> None:
         ("Normalize", {"mean": (1, 2), "std": (1, 0)}, "no std may be 0"),
         ("Resize", {"size": 4, "max_size": 4}, r"max_size=4 needs a size of one number below it  \(size=4\)"),
         ("Resize", {"size": (4, 5), "max_size": 9}, r"max_size=9 needs a size of one number below it"),
+        ("GaussianBlur", {"kernel_size": 4}, "GaussianBlur: kernel_size=4 must be odd"),
+        ("GaussianBlur", {"kernel_size": 3, "sigma": 0}, "GaussianBlur: sigma=0 must be above 0"),
+        ("GaussianBlur", {"kernel_size": 3, "sigma": (2, 1)}, r"GaussianBlur: sigma=\(2, 1\) must go up"),
+        ("RandAugment", {"magnitude": 31}, "RandAugment: magnitude=31 must be below num_magnitude_bins=31"),
+        ("RandAugment", {"num_ops": -1}, "RandAugment: num_ops=-1 must be at least 0"),
+        ("RandAugment", {"interpolation": "area"}, "RandAugment: interpolation='area' is not one of"),
+        (
+            "TrivialAugmentWide",
+            {"num_magnitude_bins": 1},
+            "TrivialAugmentWide: num_magnitude_bins=1 must be at least 2",
+        ),
+        ("TrivialAugmentWide", {"fill": (0, 0, 0)}, r"TrivialAugmentWide: fill=\(0, 0, 0\) is not a number"),
+        ("TrivialAugmentWide", {"bounds": (1, 1)}, r"TrivialAugmentWide: bounds=\(1, 1\) must differ"),
+        ("RandomChoice", {"transforms": []}, "RandomChoice: at least one transform"),
+        ("RandomChoice", RANDOM["RandomChoice"] | {"p": (1,)}, r"RandomChoice: p=\(1,\) must be 2 numbers"),
+        ("RandomChoice", RANDOM["RandomChoice"] | {"p": (0, 0)}, r"RandomChoice: p=\(0, 0\) must be 2 numbers"),
+        ("MixUp", {"alpha": 0}, "MixUp: alpha=0 must be above 0"),
+        ("CutMix", {"num_classes": 0}, "CutMix: num_classes=0 must be at least 1"),
         ("Grayscale", {"num_output_channels": 2}, "num_output_channels=2 is neither 1 nor 3"),
     ],
 )
@@ -232,6 +280,39 @@ def test_evaluation_has_no_randomness(name: str) -> None:
     assert y.shape == (6, *RANDOM[name]["size"], 3)
 
 
+def as_large(name: str, x: np.ndarray) -> dict[str, Any]:
+    """The arguments of a transform, with a size that is that of the images."""
+    arguments = (RANDOM | FIXED)[name]
+    return arguments | {"size": x.shape[1:3]} if "size" in arguments else arguments
+
+
+@pytest.mark.parametrize("name", [*RANDOM, *FIXED])
+def test_evaluation_keeps_the_size_of_training(name: str) -> None:
+    """A model sees images of one size in both modes, of larger, equal and smaller images."""
+    transform = getattr(transforms, name)(**(RANDOM | FIXED)[name])
+    for shape in ((6, 9, 12, 3), (6, 8, 8, 3), (2, 30, 17, 3)):
+        x = np.random.default_rng(1).random(shape).astype(np.float32)
+        trained, evaluated = (run(transform.train(mode), x) for mode in (True, False))
+        assert trained.shape == evaluated.shape
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_evaluation_changes_nothing_if_the_size_is_right(name: str) -> None:
+    np.testing.assert_array_equal(run(getattr(transforms, name)(**as_large(name, IMAGES)).eval()), IMAGES)
+
+
+@pytest.mark.parametrize("padding_mode", ["constant", "edge", "reflect", "symmetric"])
+@pytest.mark.parametrize("size", [(9, 12), (9, 8), (13, 14), (12, 13), (10, 7)])
+def test_a_crop_of_a_padded_image_in_evaluation(size: tuple[int, int], padding_mode: str) -> None:
+    """The middle of the image; padding is seen only if the crop is larger than the image."""
+    numpys: dict[str, Any] = {"mode": padding_mode} | ({"constant_values": 0.3} if padding_mode == "constant" else {})
+    padded = np.pad(IMAGES, ((0, 0), (2, 2), (2, 2), (0, 0)), **numpys)
+    starts = [2 + (round((n - m) / 2) if m <= n else -((m - n) // 2)) for n, m in zip((9, 12), size, strict=True)]
+    transform = transforms.RandomCrop(size, padding=2, fill=0.3, padding_mode=padding_mode)
+    expected = padded[:, starts[0] : starts[0] + size[0], starts[1] : starts[1] + size[1]]
+    np.testing.assert_array_equal(run(transform.eval()), expected)
+
+
 @pytest.mark.parametrize("name", [*RANDOM, *FIXED])
 def test_what_is_no_batch_of_images_is_refused(name: str) -> None:
     transform = getattr(transforms, name)(**(RANDOM | FIXED)[name])
@@ -250,6 +331,13 @@ def test_colours_need_three_channels(name: str) -> None:
     transform = getattr(transforms, name)(**({"saturation": 0.5} if name == "ColorJitter" else {}))
     with pytest.raises(ShapeError, match=rf"{name}: images \(N, H, W, 3\) .*\(x \(2, 9, 12, 1\)\)"):
         transform(alpha.zeros(2, 9, 12, 1))
+
+
+@pytest.mark.parametrize("name", ["RandAugment", "TrivialAugmentWide"])
+def test_operations_need_one_or_three_channels(name: str) -> None:
+    with pytest.raises(ShapeError, match=rf"{name}: images of 1 or 3 channels .*\(x \(2, 9, 12, 2\)\)"):
+        getattr(transforms, name)()(alpha.zeros(2, 9, 12, 2))
+    assert getattr(transforms, name)()(alpha.rand((20, 9, 12, 1))).shape == (20, 9, 12, 1)
 
 
 # -- geometry ---------------------------------------------------------------------------------------
