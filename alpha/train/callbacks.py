@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -207,8 +208,9 @@ class TensorBoard(Callback):
         if not fit.rows and self.folder.exists():  # a new run: what another one has written there would be mixed in
             for file in self.folder.glob("events.out.tfevents.*"):
                 raise CheckpointError(f"TensorBoard: {self.folder} has {file.name} of another run; take another folder")
+        suffix = f".{self._steps}.{os.getpid()}"  # a run that goes on within a second needs a file of its own
         # what was written after the last saved epoch is left out
-        self._writer = SummaryWriter(str(self.folder), purge_step=self._steps)
+        self._writer = SummaryWriter(str(self.folder), purge_step=self._steps, filename_suffix=suffix)
 
     def on_steps(self, fit: Fit, step: int, loss: float) -> None:
         self._writer.add_scalar("train_loss_so_far", loss, self._steps + step)

@@ -1,0 +1,391 @@
+"""Trainer.fit: its rows, its callbacks, a mean of the weights, and a run that is stopped anywhere and goes on."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpha
+from alpha import nn, transforms
+from alpha.data import ArrayDataset, DataLoader
+from alpha.errors import CheckpointError
+from alpha.nn import functional as F
+from alpha.optim import SGD, StepLR
+from alpha.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from alpha.train import (
+    Callback,
+    EarlyStopping,
+    Interrupted,
+    JsonLines,
+    KeepWeights,
+    Row,
+    Run,
+    TensorBoard,
+    Trainer,
+    find_learning_rate,
+    load_metadata,
+    load_weights,
+    save_curves,
+)
+
+
+def images(count: int = 24, seed: int = 0) -> ArrayDataset:
+    generator = np.random.default_rng(seed)
+    labels = (np.arange(count) % 2).astype(np.int32)
+    light = (labels * 100).astype(np.uint8)[:, None, None, None]
+    return ArrayDataset(generator.integers(0, 156, (count, 6, 6, 3), np.uint8) + light, labels, ("dark", "light"))
+
+
+def build(device: str = "cpu", **options: Any) -> Trainer:
+    alpha.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(32, 2))
+    model.to(device)
+    return Trainer(model, SGD(model.parameters(), lr=0.05, momentum=0.9), device, **options)
+
+
+def loaders() -> tuple[DataLoader, DataLoader]:
+    return DataLoader(images(), 8, shuffle=True, seed=3), DataLoader(images(10, seed=1), 8)
+
+
+def weights(subject: Trainer) -> dict[str, Any]:
+    return dict(subject.model.state_dict().numpy())
+
+
+class Log(Callback):
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def on_start(self, fit: Any) -> None:
+        self.seen.append("start")
+
+    def on_steps(self, fit: Any, step: int, loss: float) -> None:
+        self.seen.append(f"step {step}")
+
+    def on_epoch(self, fit: Any) -> None:
+        self.seen.append(f"epoch {len(fit.rows)}")
+
+    def on_end(self, fit: Any) -> None:
+        self.seen.append("end")
+
+
+def test_epochs_are_counted_in_all(device: str) -> None:
+    subject, twin = build(device), build(device)
+    lines: list[str] = []
+    log = Log()
+    rows = subject.fit(*loaders(), epochs=2, show=lines.append, callbacks=[log])
+    expected = [(twin.train_epoch(loaders()[0]), twin.evaluate(loaders()[1])) for _ in range(2)]
+    for row, (trained, tested) in zip(rows, expected, strict=True):
+        assert (row.train_loss, row.test_loss, row.test_accuracy) == (trained.loss, tested.loss, tested.accuracy)
+    assert [line.split("  ")[0] for line in lines] == ["epoch 1/2", "epoch 2/2"]
+    assert log.seen == ["start", "epoch 1", "epoch 2", "end"]
+    assert subject.fit(*loaders(), epochs=2, show=None) == []
+    assert len(subject.fit(loaders()[0], epochs=3, show=None)) == 1
+    assert subject.epoch == 3
+
+
+def test_callbacks_see_every_ten_steps() -> None:
+    log = Log()
+    build().fit(DataLoader(images(), 1), epochs=1, callbacks=[log], show=None)
+    assert log.seen == ["start", "step 10", "step 20", "epoch 1", "end"]
+
+
+def test_without_a_test_set_there_are_no_numbers_of_it(tmp_path: Path) -> None:
+    run = Run.start({}, tmp_path / "run")
+    rows = build(loss=lambda x, y: F.cross_entropy(x, y)).fit(loaders()[0], epochs=2, run=run, show=None)
+    assert (rows[0].test_loss, rows[0].test_accuracy) == (None, None)
+    assert "test" not in str(rows[0])
+    assert save_curves(tmp_path / "curves.png", rows, "title") == "curves.png"
+
+
+def scripted(metric: str, values: list[float]) -> list[Row]:
+    return [Row(i + 1, 1.0, 1.0, 0.5, 0.5, 1.0, 1.0, "float32", 1.0, 0.1, {metric: v}) for i, v in enumerate(values)]
+
+
+class State:
+    """What a callback sees, without a training."""
+
+    def __init__(self, run: Any = None, trainer: Any = None) -> None:
+        self.rows: list[Row] = []
+        self.stopping: str | None = None
+        self.run, self.trainer = run, trainer
+
+
+@pytest.mark.parametrize(
+    ("options", "values", "last"),
+    [
+        ({"patience": 2}, [3, 2, 2.5, 2.2, 1], 4),
+        ({"patience": 2}, [3, 2, 1, 0.5, 0.4], None),
+        ({"patience": 1, "min_delta": 0.5}, [3, 2.8, 1], 2),
+        ({"patience": 2, "mode": "max"}, [1, 2, 2, 2, 3], 4),
+        ({"patience": 2}, [math.nan, math.nan, math.nan, 1], 2),
+    ],
+)
+def test_early_stopping(options: dict[str, Any], values: list[float], last: int | None) -> None:
+    """Also if its state is saved and loaded between any two epochs."""
+    for save in (False, True):
+        subject, state, ended = EarlyStopping(metric="my_loss", **options), State(), None
+        for row in scripted("my_loss", values):
+            if save:
+                kept = json.loads(json.dumps(subject.state_dict()))
+                subject = EarlyStopping(metric="my_loss", **options)
+                subject.load_state_dict(kept)
+            state.rows.append(row)
+            subject.on_epoch(state)  # type: ignore[arg-type]
+            if state.stopping is not None:
+                ended = row.epoch
+                assert "my_loss has not become better than" in state.stopping
+                break
+        assert ended == last
+
+
+def test_a_training_that_a_callback_stops(tmp_path: Path) -> None:
+    class Enough(Callback):
+        def on_epoch(self, fit: Any) -> None:
+            fit.stopping = "it is enough"
+
+    lines: list[str] = []
+    rows = build().fit(*loaders(), epochs=5, callbacks=[Enough()], show=lines.append)
+    assert len(rows) == 1
+    assert lines[-1] == "stopped after epoch 1: it is enough"
+
+
+def test_a_number_that_is_not_recorded_is_named() -> None:
+    with pytest.raises(KeyError, match="EarlyStopping: 'test_iou' is not recorded; there are epoch, seconds"):
+        build().fit(*loaders(), epochs=1, callbacks=[EarlyStopping(metric="test_iou", mode="max")], show=None)
+    with pytest.raises(ValueError, match="EarlyStopping: mode is None, expected 'min' or 'max' for"):
+        EarlyStopping(metric="test_iou")
+    with pytest.raises(CheckpointError, match="two callbacks have one name"):
+        build().fit(*loaders(), epochs=1, callbacks=[EarlyStopping(), EarlyStopping()], show=None)
+    with pytest.raises(CheckpointError, match="KeepWeights: there is no folder"):
+        build().fit(*loaders(), epochs=1, callbacks=[KeepWeights()], show=None)
+
+
+def test_the_best_and_the_last_weights_are_kept(tmp_path: Path) -> None:
+    class Note(Callback):
+        """Gives each epoch its number of a script, and keeps its weights."""
+
+        def __init__(self, script: list[float]) -> None:
+            self.script, self.weights = script, []
+
+        def on_epoch(self, fit: Any) -> None:
+            fit.rows[-1] = scripted("test_score", self.script)[len(fit.rows) - 1]
+            self.weights.append(weights(fit.trainer))
+
+    note = Note([1.0, 5.0, 3.0, 4.0, 2.0])
+    run = Run.start({"model": "mine"}, tmp_path / "run")
+    build().fit(
+        *loaders(), epochs=5, run=run, show=None,
+        callbacks=[note, KeepWeights(best=2, last=1, metric="test_score", mode="max")],
+    )  # fmt: skip
+    kept = sorted(path.name for path in (run.folder / "kept").iterdir())
+    assert kept == ["epoch-002.safetensors", "epoch-004.safetensors", "epoch-005.safetensors"]
+    found = load_weights(run.folder / "kept" / kept[0])
+    for name, value in note.weights[1].items():
+        np.testing.assert_array_equal(np.asarray(found[name]), value)
+    assert load_metadata(run.folder / "kept" / kept[0])["model"] == "mine"
+
+
+def test_json_lines_and_csv_have_all_numbers(tmp_path: Path) -> None:
+    run = Run.start({}, tmp_path / "run")
+    subject = build(metrics={"size": lambda x, y: x.abs().mean()})
+    rows = subject.fit(*loaders(), epochs=2, run=run, callbacks=[JsonLines(tmp_path / "log.jsonl")], show=None)
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [line["test_size"] for line in lines] == [row.metrics["test_size"] for row in rows]
+    with (run.folder / "history.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert [float(line["test_size"]) for line in table] == pytest.approx(
+        [row.metrics["test_size"] for row in rows], 1e-5
+    )
+
+
+def test_tensorboard_reads_the_numbers(tmp_path: Path) -> None:
+    """Also of a run that goes on, whose steps are counted on; another run's folder is refused."""
+    pytest.importorskip("tensorboardX")
+    run = Run.start({}, tmp_path / "run")
+    rows = build().fit(*loaders(), epochs=1, run=run, callbacks=[TensorBoard(tmp_path / "log")], show=None)
+    run.close()
+    run, subject = Run.resume(tmp_path / "run"), build()
+    run.restore(subject)
+    rows = subject.fit(*loaders(), epochs=2, run=run, callbacks=[TensorBoard(tmp_path / "log")], show=None)
+    found = [event for file in sorted((tmp_path / "log").iterdir()) for event in events(file)]
+    losses = [(step, value) for name, step, value in found if name == "test_loss"]
+    assert losses == [(3, pytest.approx(rows[0].test_loss)), (6, pytest.approx(rows[1].test_loss))]
+    with pytest.raises(CheckpointError, match=r"log has events.* of another run; take another folder"):
+        build().fit(*loaders(), epochs=1, callbacks=[TensorBoard(tmp_path / "log")], show=None)
+
+
+def events(file: Path) -> Iterator[tuple[str, int, float]]:
+    """The scalars of an event file: records of a length (8 bytes), a checksum (4), the data and a checksum (4)."""
+    from tensorboardX.proto import event_pb2
+
+    data, at = file.read_bytes(), 0
+    while at < len(data):
+        length = int.from_bytes(data[at : at + 8], "little")
+        event = event_pb2.Event()
+        event.ParseFromString(data[at + 12 : at + 12 + length])
+        at += 16 + length
+        for value in event.summary.value:
+            yield value.tag, event.step, value.simple_value
+
+
+def test_the_mean_of_the_weights_is_that_of_averaged_model(device: str, tmp_path: Path) -> None:
+    """Evaluated, saved as the weights of the run, and resumed."""
+    subject, twin = build(device, ema=0.9), build(device)
+    mean = AveragedModel(twin.model, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True)
+    step = twin.optimizer.step
+
+    def stepped() -> None:
+        step()
+        mean.update_parameters(twin.model)
+
+    twin.optimizer.step = stepped  # type: ignore[assignment, method-assign]
+    twin.capture = False
+    run = Run.start({}, tmp_path / "run")
+    rows = subject.fit(*loaders(), epochs=2, run=run, show=None)
+    for _ in range(2):
+        twin.train_epoch(loaders()[0])
+    expected = mean.module.state_dict().numpy()
+    saved = load_weights(run.folder / "weights.safetensors")
+    assert subject.averaged is not None
+    for name, value in subject.averaged.module.state_dict().numpy().items():
+        np.testing.assert_array_equal(value, np.asarray(expected[name]), err_msg=name)
+        np.testing.assert_array_equal(np.asarray(saved[name]), value)
+    twin.model.load_state_dict(mean.module.state_dict())
+    assert rows[-1].test_loss == twin.evaluate(loaders()[1]).loss
+    run.close()
+    with pytest.raises(CheckpointError, match="the trainer has no ema="):
+        Run.resume(run.folder).restore(build(device))
+
+
+def options(kind: str) -> dict[str, Any]:
+    return {"plain": {}, "all": {"ema": 0.8, "accumulate": 2, "clip_norm": 1.0}}[kind]
+
+
+def augmentation(kind: str) -> Any:
+    mix = [transforms.RandomHorizontalFlip(), transforms.RandomCrop(6, padding=1), transforms.MixUp(num_classes=2)]
+    return transforms.Compose(mix) if kind == "all" else None
+
+
+@pytest.mark.parametrize("kind", ["plain", "all"])
+def test_a_run_that_is_stopped_after_any_step_ends_with_the_same_bits(device: str, kind: str, tmp_path: Path) -> None:
+    def whole() -> tuple[Trainer, list[Row]]:
+        subject = build(device, **options(kind))
+        subject.augment = augmentation(kind)
+        return subject, subject.fit(*loaders(), epochs=3, show=None, callbacks=[EarlyStopping(patience=9)])
+
+    expected, rows = whole()
+    for stop in (1, 3, 5, 6, 8):
+        folder = tmp_path / f"run-{stop}"
+        subject, run = build(device, **options(kind)), Run.start({}, folder, folder)
+        subject.augment = augmentation(kind)
+        with pytest.MonkeyPatch.context() as patch:
+            interrupt_after(patch, subject, stop)
+            with pytest.raises(Interrupted):
+                subject.fit(*loaders(), epochs=3, run=run, show=None, callbacks=[EarlyStopping(patience=9)])
+        run.close()
+        run = Run.resume(folder)
+        subject = build(device, **options(kind))
+        subject.augment = augmentation(kind)
+        run.restore(subject)
+        found = subject.fit(*loaders(), epochs=3, run=run, show=None, callbacks=[EarlyStopping(patience=9)])
+        for name, value in weights(expected).items():
+            np.testing.assert_array_equal(weights(subject)[name], value, err_msg=f"{stop} {name}")
+        assert [(row.train_loss, row.test_loss, row.test_accuracy) for row in found] == [
+            (row.train_loss, row.test_loss, row.test_accuracy) for row in rows
+        ]
+
+
+def interrupt_after(patch: pytest.MonkeyPatch, subject: Trainer, steps: int) -> None:
+    """Raise Interrupted after a number of steps of training, where a signal would be noticed."""
+    import alpha.train.trainer as module
+
+    count = 0
+    usual = module.interrupt_between_steps
+
+    @contextmanager
+    def counting(*numbers: Any) -> Iterator[Any]:
+        with usual(*numbers) as check:
+
+            def counted() -> None:
+                nonlocal count
+                count += subject.model.training
+                if subject.model.training and count == steps:
+                    raise Interrupted(2)
+                check()
+
+            yield counted
+
+    patch.setattr(module, "interrupt_between_steps", counting)
+
+
+def test_targets_are_mixed_and_labels_counted(device: str) -> None:
+    """The loss is of the mixed targets, the accuracy of the labels; an evaluation mixes nothing."""
+    subject = build(device)
+    subject.augment = transforms.MixUp(num_classes=2)
+    result = subject.train_epoch(DataLoader(images(), 8))
+    assert result.accuracy is not None
+    assert subject.evaluate(loaders()[1]).loss == build_at(device, subject).evaluate(loaders()[1]).loss
+    subject.augment = lambda x, y: x
+    with pytest.raises(TypeError, match="augment takes inputs and targets, so it must return both, not a Tensor"):
+        subject.train_epoch(DataLoader(images(), 8))
+
+
+def build_at(device: str, other: Trainer) -> Trainer:
+    subject = build(device)
+    subject.model.load_state_dict(other.model.state_dict())
+    return subject
+
+
+def test_augmentation_keeps_its_size_in_an_evaluation(device: str) -> None:
+    """Pixels of 8 x 8 are cut to 6 x 6 in both; at random places in training, in the middle in an evaluation."""
+    generator = np.random.default_rng(0)
+    data = ArrayDataset(generator.integers(0, 256, (10, 8, 8, 3), np.uint8), np.arange(10) % 2)
+    middle = ArrayDataset(np.ascontiguousarray(data.images[:, 1:7, 1:7]), data.labels)
+    subject = build(device)
+    expected = subject.evaluate(DataLoader(middle, 4))
+    subject.augment = transforms.RandomCrop(6)
+    assert subject.evaluate(DataLoader(data, 4)).loss == expected.loss
+    subject.train_epoch(DataLoader(data, 4))
+
+
+def test_a_schedule_per_epoch() -> None:
+    subject = build()
+    subject.schedule = StepLR(subject.optimizer, 1, gamma=0.5)
+    subject.schedule_per = "epoch"
+    rows = subject.fit(*loaders(), epochs=3, show=None)
+    assert [row.learning_rate for row in rows] == [0.05, 0.025, 0.0125]
+
+
+def test_the_search_for_a_rate_leaves_no_trace(device: str, tmp_path: Path) -> None:
+    subject, twin = build(device, ema=0.9), build(device, ema=0.9)
+    train, test = DataLoader(images(), 8, shuffle=True, seed=3), loaders()[1]
+    found = find_learning_rate(subject, train, 1e-5, 1e3, 40)
+    assert len(found.rates) == len(found.losses) <= 40
+    assert found.rates[0] == pytest.approx(1e-5)
+    assert found.suggestion is not None
+    assert 1e-5 < found.suggestion < 10
+    found.save(tmp_path / "rates.png")
+    assert (tmp_path / "rates.png").stat().st_size > 1000
+    rows = [trainer.fit(train, test, epochs=2, show=None) for trainer in (subject, twin)]
+    assert [row.train_loss for row in rows[0]] == [row.train_loss for row in rows[1]]
+    for name, value in weights(twin).items():
+        np.testing.assert_array_equal(weights(subject)[name], value)
+    for bad in ((0, 1, 5), (1, 1, 5), (2, 1, 5)):
+        with pytest.raises(ValueError, match="0 < lowest < highest is needed"):
+            find_learning_rate(subject, train, *bad)
+
+
+def test_what_a_trainer_and_a_run_are(tmp_path: Path) -> None:
+    subject = build()
+    assert repr(subject) == "Trainer(Sequential on cpu in float32, cross_entropy, SGD, after step 0 of epoch 0)"
+    run = Run.start({}, tmp_path / "run")
+    subject.fit(*loaders(), epochs=1, run=run, show=None)
+    assert repr(run).endswith(f"1 epochs, best test accuracy {run.history.rows[0].test_accuracy:.1%})")
