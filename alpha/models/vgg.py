@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alpha import nn
 from alpha.core.tensor import Tensor
-from alpha.models.resnet import check_image_size
+from alpha.models.resnet import IMAGE_SIZES, check_form
 
 CHANNELS = (64, 128, 256, 512, 512)
 
@@ -22,8 +22,12 @@ class VGG(nn.Module):
         head: widths of the linear layers, from the flattened map to the classes.
         dropout: its probability.
         channels: of the five stages.
+
+    Attributes:
+        image_size: for which the network is made, 32 or 128; None for that which its head fits.
     """
 
+    image_size: int | None = None
     _namesake = (
         "classifier.0.",
         "these are weights of torchvision's VGG, which is another network: use alpha.models.torchvision.vgg16, vgg19, "
@@ -60,11 +64,17 @@ class VGG(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
+        check_form(self, x)
         return self.classifier(self.features(x))  # type: ignore[no-any-return]
 
 
-def _head(num_classes: int, image_size: int) -> tuple[int, int, int, int]:
-    return (512, 256, 128, num_classes) if image_size == 32 else (8192, 4096, 2048, num_classes)
+def _vgg(name: str, convolutions: tuple[int, ...], normalised: int, num_classes: int, image_size: int) -> VGG:
+    if image_size not in IMAGE_SIZES:
+        raise ValueError(f"{name}: image_size={image_size} is not one of {IMAGE_SIZES}")
+    head = (512, 256, 128, num_classes) if image_size == 32 else (8192, 4096, 2048, num_classes)
+    model = VGG(convolutions, normalised, head)
+    model.image_size = image_size
+    return model
 
 
 def vgg16(num_classes: int = 10, image_size: int = 32) -> VGG:
@@ -72,8 +82,7 @@ def vgg16(num_classes: int = 10, image_size: int = 32) -> VGG:
 
     `alpha.models.torchvision.vgg16_bn` is torchvision's.
     """
-    check_image_size("vgg16", image_size)
-    return VGG((2, 2, 3, 3, 3), normalised=4, head=_head(num_classes, image_size))
+    return _vgg("vgg16", (2, 2, 3, 3, 3), 4, num_classes, image_size)
 
 
 def vgg19(num_classes: int = 10, image_size: int = 32) -> VGG:
@@ -81,5 +90,4 @@ def vgg19(num_classes: int = 10, image_size: int = 32) -> VGG:
 
     `alpha.models.torchvision.vgg19_bn` is torchvision's.
     """
-    check_image_size("vgg19", image_size)
-    return VGG((2, 2, 4, 4, 4), normalised=5, head=_head(num_classes, image_size))
+    return _vgg("vgg19", (2, 2, 4, 4, 4), 5, num_classes, image_size)
