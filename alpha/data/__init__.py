@@ -16,7 +16,7 @@ from alpha.data.dataset import (
     get_worker_info,
     random_split,
 )
-from alpha.data.image_folder import ImageFolder
+from alpha.data.images.image_folder import ImageFolder
 from alpha.data.loader import DataLoader
 from alpha.data.mnist import Mnist
 from alpha.data.sample import Cifar10Sample

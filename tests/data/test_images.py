@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from alpha.data import ImageFolder
-from alpha.data.image_files import formats, opened
+from alpha.data.images.image_files import formats, opened
 from alpha.errors import DataError
 
 ROOT = Path(__file__).parents[2]

@@ -22,7 +22,7 @@ from alpha.core import rng
 from alpha.data.checks import say_where
 from alpha.data.collate import collate
 from alpha.data.dataset import Batch, Dataset
-from alpha.data.image_files import opened, shown
+from alpha.data.images.image_files import opened, shown
 from alpha.errors import DataError
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
