@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 import threading
-import warnings
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,11 +17,12 @@ from alpha.config import user_path
 from alpha.core import rng
 from alpha.data.checks import say_where
 from alpha.data.collate import collate
-from alpha.data.dataset import Batch, Dataset
-from alpha.data.images.image_files import opened, shown
+from alpha.data.dataset import Batch, Dataset, get_worker_info
+from alpha.data.images.decoding import Decoder, Size, each
+from alpha.data.images.image_files import shown
+from alpha.data.images.listing import EXTENSIONS, ON_ERROR, endings_of, listed
 from alpha.errors import DataError
-
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+from alpha.runtime.progress import bar as progress_bar
 
 
 class ImageFolder(Dataset[tuple[Any, int]]):
@@ -42,17 +39,26 @@ class ImageFolder(Dataset[tuple[Any, int]]):
 
     Args:
         size: (height, width), or one number for both: each image is scaled so that it just covers this size, and its
-            middle is taken. Without it, the images of a batch must have one size.
+            middle is taken. A JPEG is decoded at 1/2, 1/4 or 1/8 of its scale if that is not smaller than `size`.
+            Without a size, the images of a batch must have one size.
         transform: takes the RGB image of Pillow (after `size`) and returns an image or an array. It runs in several
             threads. Augmentation on the device is in `alpha.transforms`.
         target_transform: takes the number of the class and returns another one.
         extensions: the endings of images, such as ".png"; capitals and small letters are the same.
-        workers: threads that decode a batch; by default as many as there are cores, at most 16.
+        workers: threads that decode a batch; by default as many as there are cores, at most 16, and in a worker process
+            of a loader the process alone.
+        on_error: "raise" is an error for a class without an image, and for a damaged image when it is read. "skip"
+            leaves them out, with one warning: it decodes all images once when the dataset is made. Classes that have no
+            image left are not counted.
+        decoder: of JPEGs: "simplejpeg" (the extra `images`) or "Pillow", which give the same pixels; by default
+            simplejpeg if it is installed.
 
     Attributes:
         classes: the names of the classes, in order.
         class_to_idx: the number of each class.
-        samples: (path, class) of each image, in order.
+        samples: (path, class) of each image, in order; the pairs are made when they are asked for.
+        targets: the class of each image (N,) int32.
+        skipped: (path, reason) of what was left out.
 
     Raises:
         DataError: there is no such folder, one that cannot be read, a class without an image, or one that is a link to
@@ -67,41 +73,39 @@ class ImageFolder(Dataset[tuple[Any, int]]):
         target_transform: Callable[[int], int] | None = None,
         extensions: str | Sequence[str] = EXTENSIONS,
         workers: int | None = None,
+        *,
+        on_error: str = "raise",
+        decoder: str | None = None,
     ) -> None:
         self.root = user_path(root)
-        self.size = None if size is None else _size(size)
+        self.size = None if size is None else size_of("ImageFolder", size)
         self.transform, self.target_transform = transform, target_transform
-        if workers is not None and not _is_length(workers):
-            raise DataError(f"ImageFolder: workers is {workers!r}, expected a whole number, 1 or more")
-        self.workers = workers or min(16, os.cpu_count() or 1)
-        endings = _endings(extensions)
-        self.classes = _classes(self.root)
+        self.workers = threads_of("ImageFolder", workers)
+        self._own_workers = workers is not None
+        self._decode = Decoder("ImageFolder", decoder)
+        if on_error not in ON_ERROR:
+            raise DataError(f"ImageFolder: on_error is {on_error!r}, expected 'raise' or 'skip'")
+        listing = listed(self.root, endings_of("ImageFolder", extensions), on_error)
+        self.samples = listing.samples
+        if on_error == "skip":
+            listing = listing.without(self._damaged())
+        listing.warn("ImageFolder")
+        self.classes, self.samples, self.skipped = listing
         self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
-        self.samples: list[tuple[Path, int]] = []
-        left_out: list[str] = []
-        for number, name in enumerate(self.classes):
-            paths = _images(self.root, name, endings, left_out)
-            self.samples += [(path, number) for path in paths]
-        if left_out:
-            warnings.warn(
-                f"ImageFolder: {len(left_out)} entries of {shown(self.root)} are left out: "
-                f"{'; '.join(left_out[:5])}{'; ..' if len(left_out) > 5 else ''}",
-                RuntimeWarning,
-                stacklevel=2,
-            )
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
+
+    @property
+    def targets(self) -> NDArray[np.int32]:
+        return self.samples.labels
 
     def __len__(self) -> int:
         return len(self.samples)
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
         """An image and its class. Raises IndexError if there is none, DataError if it cannot be decoded."""
-        path, label = self.samples[index]
-        with opened(path) as file:
-            image = _rgb(file)
-        if self.size is not None:
-            image = _covering(image, self.size)
+        place = range(len(self.samples))[index]
+        image, label = self._decode(self.samples.path(place), self.size), int(self.samples.labels[place])
         values = image if self.transform is None else self.transform(image)
         label = label if self.target_transform is None else self.target_transform(label)
         return (np.asarray(values) if isinstance(values, Image.Image) else values), label
@@ -114,7 +118,9 @@ class ImageFolder(Dataset[tuple[Any, int]]):
         """
         places = [int(index) for index in indices]
         draws = rng.split(len(places))  # a transform may draw, and threads come in any order
-        images, labels = collate(list(self._threads().map(self._item, places, draws)), places)
+        in_this_thread = self.workers == 1 or (get_worker_info() is not None and not self._own_workers)
+        each_item = map if in_this_thread else self._threads().map
+        images, labels = collate(list(each_item(self._item, places, draws)), places)
         return images, labels.astype(np.int32)
 
     def _item(self, index: int, draws: rng.Substream) -> tuple[Any, int]:
@@ -131,6 +137,24 @@ class ImageFolder(Dataset[tuple[Any, int]]):
                 self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="image-folder")
             return self._pool
 
+    def _damaged(self) -> dict[int, str]:
+        """Reasons why images cannot be decoded, by their places."""
+
+        def reason(place: int) -> str:
+            try:
+                self._decode(self.samples.path(place), self.size)
+            except DataError as error:
+                return damage(error, self.samples.path(place))
+            return ""
+
+        count, found = len(self.samples), {}
+        with progress_bar(f"checking {self.root.name}", count, unit="image") as bar:
+            for place, text in enumerate(each(reason, count, self.workers)):
+                bar.update()
+                if text:
+                    found[place] = text
+        return found
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in ("_lock", "_pool")}
 
@@ -138,132 +162,33 @@ class ImageFolder(Dataset[tuple[Any, int]]):
         vars(self).update(state, _lock=threading.Lock(), _pool=None)
 
 
-def _is_length(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 1)
+def damage(error: DataError, path: str) -> str:
+    """Reason, without the path, why a file cannot be decoded.
+
+    Raises:
+        DataError: the error itself, if it tells of the machine and not of the file: a file that may not be read, a
+            network that is down, or memory that is short. What is then left out would differ from run to run.
+    """
+    cause = error.__cause__
+    if isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno is not None):
+        raise error
+    return str(error).removeprefix(f"{shown(path)}: ")
 
 
-def _size(size: Any) -> tuple[int, int]:
+def threads_of(owner: str, workers: int | None) -> int:
+    """The number of threads that decode: as it is given, else as many as there are cores, at most 16."""
+    if workers is not None and not _is_length(workers):
+        raise DataError(f"{owner}: workers is {workers!r}, expected a whole number, 1 or more")
+    return int(workers or min(16, os.cpu_count() or 1))
+
+
+def size_of(owner: str, size: Any) -> Size:
+    """The (height, width) that is given as a pair, or as one number for both."""
     both = tuple(size) if isinstance(size, (tuple, list)) else (size, size)
     if len(both) != 2 or not all(map(_is_length, both)):
-        raise DataError(f"ImageFolder: size is {size!r}, expected a whole number, 1 or more, or a pair (height, width)")
+        raise DataError(f"{owner}: size is {size!r}, expected a whole number, 1 or more, or a pair (height, width)")
     return int(both[0]), int(both[1])
 
 
-def _endings(extensions: Any) -> tuple[str, ...]:
-    given = (extensions,) if isinstance(extensions, str) or not isinstance(extensions, Iterable) else tuple(extensions)
-    if not given or not all(isinstance(ending, str) and ending for ending in given):
-        raise DataError(f"ImageFolder: extensions is {extensions!r}, expected endings such as '.png'")
-    return tuple(ending.lower() for ending in given)
-
-
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """Entries of a folder, sorted by name, without those whose name begins with a dot."""
-    try:
-        with os.scandir(folder) as entries:
-            return sorted((e for e in entries if not e.name.startswith(".")), key=lambda entry: entry.name)
-    except OSError as error:
-        raise DataError(f"{shown(folder)}: cannot be read as a folder of images: {error.strerror}") from error
-
-
-def _status(path: str | Path) -> os.stat_result | None:
-    """The status of what a path leads to, or None if it leads to nothing."""
-    try:
-        return os.stat(path)  # noqa: PTH116
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            return None
-        raise DataError(f"{shown(path)}: cannot be read: {error.strerror}") from error
-
-
-def _identity(path: str | Path) -> tuple[int, int]:
-    """The same for all paths to one folder."""
-    status = _status(path)
-    return (0, 0) if status is None else (status.st_dev, status.st_ino)
-
-
-def _around(folder: Path) -> set[tuple[int, int]]:
-    """The folders that a folder lies in, also those that a link to it lies in."""
-    return {_identity(parent) for path in (folder.absolute(), folder.resolve()) for parent in path.parents}
-
-
-def _classes(root: Path) -> list[str]:
-    names = []
-    for entry in _entries(root):
-        status = _status(entry.path)
-        if status is None:
-            raise DataError(
-                f"{shown(entry.path)}: is a link to nothing, so a class may be missing; remove it, or bring back "
-                f"{shown(_target(entry.path))}"
-            )
-        if stat.S_ISDIR(status.st_mode):
-            names.append(entry.name)
-    if not names:
-        raise DataError(f"{shown(root)}: has no folders; expected one per class, with its images")
-    return names
-
-
-def _images(root: Path, name: str, endings: tuple[str, ...], left_out: list[str]) -> list[Path]:
-    """The images of a class, sorted by their paths; what else could be meant as one is told in `left_out`."""
-    top = root / name
-    entered = _around(top)
-    if _identity(top) in entered:
-        raise DataError(f"{shown(top)}: is a link to a folder that it lies in, which cannot be a class; remove it")
-    found: list[Path] = []
-    folders, links = [top], deque[Path]()  # links come last, so that an image has the path without links if it has one
-    while folders or links:
-        folder = folders.pop() if folders else links.popleft()
-        identity = _identity(folder)
-        if identity in entered:
-            continue
-        entered.add(identity)
-        for entry in _entries(folder):
-            is_link, is_image = entry.is_symlink(), entry.name.lower().endswith(endings)
-            if not is_link and entry.is_file(follow_symlinks=False):
-                if is_image:
-                    found.append(folder / entry.name)
-                continue
-            status = _status(entry.path)
-            if status is None:
-                left_out.append(f"{shown(entry.path)} leads to nothing")
-            elif stat.S_ISDIR(status.st_mode):
-                (links if is_link else folders).append(folder / entry.name)
-            elif is_image and stat.S_ISREG(status.st_mode):
-                found.append(folder / entry.name)
-            elif is_image:
-                left_out.append(f"{shown(entry.path)} is no file but a pipe, a socket or a device")
-    if not found:
-        raise DataError(f"{shown(top)}: has no image; endings are {', '.join(endings)}")
-    return sorted(found)
-
-
-def _target(path: str) -> str:
-    try:
-        return os.readlink(path)  # noqa: PTH115
-    except OSError:
-        return "what it leads to"
-
-
-def _rgb(file: Image.Image) -> Image.Image:
-    """The image in RGB; of gray ones of 16 bits the upper 8, as Pillow keeps them of coloured ones."""
-    if file.mode == "F" or file.mode.startswith("I"):  # which Pillow would cut off at 255
-        values = np.asarray(file)
-        if file.mode.startswith("I;16") or file.format in ("PNG", "PPM"):
-            return Image.fromarray((values >> 8).astype(np.uint8)).convert("RGB")
-        if not (values.min() >= 0 and values.max() <= 255):
-            raise ValueError(
-                f"its pixels have 32 bits, from {values.min()} to {values.max()}; only 0 to 255 can be shown in 8 bits"
-            )
-    return file.convert("RGB")
-
-
-def _covering(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    """The middle of an image that was scaled so that it just covers the size (height, width)."""
-    (height, width), (w, h) = size, image.size
-    if (w, h) == (width, height):
-        return image
-    scale = max(width / w, height / h)
-    left, top = max(0.0, (w - width / scale) / 2), max(0.0, (h - height / scale) / 2)  # of the part that is shown
-    box = (left, top, w - left, h - top)
-    return image.resize((width, height), Image.Resampling.BILINEAR, box=box, reducing_gap=3.0)
+def _is_length(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 1)
