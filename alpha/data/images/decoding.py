@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
+import PIL
 from PIL import Image
 
 from alpha.data.images.image_files import opened
@@ -55,6 +56,12 @@ class Decoder:
         if name == "simplejpeg" and _simplejpeg() is None:
             raise DataError(f"{owner}: decoder='simplejpeg', which is not installed; pip install '.[images]'")
         self.name = name or ("Pillow" if _simplejpeg() is None else "simplejpeg")
+
+    @property
+    def version(self) -> str:
+        """The packages that decode, with their versions."""
+        packages = [f"simplejpeg {_simplejpeg().__version__}"] if self.name == "simplejpeg" else []
+        return ", ".join([*packages, f"Pillow {PIL.__version__}"])
 
     def __call__(self, path: str, size: Size | None) -> Image.Image:
         """The image of a file in RGB; if a size is given, the middle of the image, which is scaled to just cover it.

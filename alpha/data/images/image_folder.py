@@ -20,7 +20,7 @@ from alpha.data.collate import collate
 from alpha.data.dataset import Batch, Dataset, get_worker_info
 from alpha.data.images.decoding import Decoder, Size, each
 from alpha.data.images.image_files import shown
-from alpha.data.images.listing import EXTENSIONS, ON_ERROR, endings_of, listed
+from alpha.data.images.listing import EXTENSIONS, endings_of, error_rule, listed, warn_of
 from alpha.errors import DataError
 from alpha.runtime.progress import bar as progress_bar
 
@@ -83,14 +83,12 @@ class ImageFolder(Dataset[tuple[Any, int]]):
         self.workers = threads_of("ImageFolder", workers)
         self._own_workers = workers is not None
         self._decode = Decoder("ImageFolder", decoder)
-        if on_error not in ON_ERROR:
-            raise DataError(f"ImageFolder: on_error is {on_error!r}, expected 'raise' or 'skip'")
-        listing = listed(self.root, endings_of("ImageFolder", extensions), on_error)
+        listing = listed(self.root, endings_of("ImageFolder", extensions), error_rule("ImageFolder", on_error))
         self.samples = listing.samples
         if on_error == "skip":
             listing = listing.without(self._damaged())
-        listing.warn("ImageFolder")
         self.classes, self.samples, self.skipped = listing
+        warn_of("ImageFolder", self.root, self.skipped, 3)
         self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None

@@ -20,7 +20,6 @@ from alpha.errors import DataError
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 Skipped = list[tuple[Path, str]]  # what was left out, and why
-ON_ERROR = ("raise", "skip")
 
 
 class Samples(Sequence[tuple[Path, int]]):
@@ -103,15 +102,15 @@ class Listing(NamedTuple):
         samples = self.samples.chosen(keep, labels.reshape(-1).astype(np.int32))
         return Listing([self.classes[number] for number in used], samples, self.skipped + reasons)
 
-    def warn(self, owner: str) -> None:
-        """Warn of what was left out, if anything was, in the name of a class, from the caller of its `__init__`."""
-        if self.skipped:
-            warnings.warn(
-                f"{owner}: {len(self.skipped)} entries of {shown(self.samples.root)} are left out: "
-                f"{_few(self.skipped)}",
-                RuntimeWarning,
-                stacklevel=3,
-            )
+
+def warn_of(owner: str, root: Path, skipped: Skipped, stacklevel: int) -> None:
+    """Warn, in the name of a class, of what was left out of a folder, if anything was."""
+    if skipped:
+        warnings.warn(
+            f"{owner}: {len(skipped)} entries of {shown(root)} are left out: {_few(skipped)}",
+            RuntimeWarning,
+            stacklevel=stacklevel,
+        )
 
 
 def _few(skipped: Skipped) -> str:
@@ -147,6 +146,13 @@ def listed(root: Path, endings: tuple[str, ...], on_error: str) -> Listing:
         raise DataError(f"{shown(root)}: has no image; {_few(skipped)}")
     samples.labels = np.repeat(np.arange(len(classes), dtype=np.int32), counts)
     return Listing(classes, samples, skipped)
+
+
+def error_rule(owner: str, on_error: Any) -> str:
+    """The argument `on_error`, which is "raise" or "skip"."""
+    if on_error not in ("raise", "skip"):
+        raise DataError(f"{owner}: on_error is {on_error!r}, expected 'raise' or 'skip'")
+    return str(on_error)
 
 
 def endings_of(owner: str, extensions: Any) -> tuple[str, ...]:
