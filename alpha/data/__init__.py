@@ -16,7 +16,8 @@ from alpha.data.dataset import (
     get_worker_info,
     random_split,
 )
-from alpha.data.image_folder import ImageFolder
+from alpha.data.images.image_folder import ImageFolder
+from alpha.data.images.packed import PackedImages
 from alpha.data.loader import DataLoader
 from alpha.data.mnist import Mnist
 from alpha.data.sample import Cifar10Sample
@@ -43,6 +44,7 @@ __all__ = [
     "ImageFolder",
     "IterableDataset",
     "Mnist",
+    "PackedImages",
     "RandomSampler",
     "Sampler",
     "SequentialSampler",

@@ -10,7 +10,7 @@ import numpy as np
 
 from alpha.config import user_path
 from alpha.data import ArrayDataset, DataLoader, resolve
-from alpha.data.image_files import opened
+from alpha.data.images.image_files import opened
 from alpha.errors import DataError
 
 SIDES = ("Alpha", "PyTorch", "PyTorch best")

@@ -284,3 +284,83 @@ def test_endings(folder: Path) -> None:
     for wrong in ([], "", [""], [1], None):
         with pytest.raises(DataError, match=r"ImageFolder: extensions is "):
             ImageFolder(folder, extensions=wrong)  # type: ignore[arg-type]
+
+
+def test_damaged_images_and_empty_classes_are_skipped_if_that_is_asked_for(folder: Path) -> None:
+    """All of it is listed, with one warning, and the classes that are left are numbered anew."""
+    (folder / "cats" / "a.png").write_bytes(b"")
+    whole = (folder / "cats" / "b.png").read_bytes()
+    (folder / "cats" / "b.png").write_bytes(whole[: len(whole) // 2])
+    for name in ("apes", "birds2", "dogs"):
+        (folder / name).mkdir()
+    (folder / "birds2" / "page.jpg").write_text("<html>")
+    (folder / "dogs" / "link.png").symlink_to("nowhere")
+    save(folder / "elks" / "e.png", np.zeros((2, 2, 3), np.uint8))
+    with pytest.raises(DataError, match=r"apes: has no image; endings are \.jpg"):
+        ImageFolder(folder)
+    with pytest.warns(RuntimeWarning, match=r"ImageFolder: 7 entries of .* are left out: .*; \.\.$") as warned:
+        data = ImageFolder(folder, size=8, on_error="skip")
+    assert len(warned) == 1
+    assert data.classes == ["birds", "cats", "elks"]
+    assert data.class_to_idx == {"birds": 0, "cats": 1, "elks": 2}
+    assert names(data) == ["birds/one.png", "cats/deep/a.PNG", "elks/e.png"]
+    assert data.batch(np.arange(3))[1].tolist() == data.targets.tolist() == [0, 1, 2]
+    assert [(str(path.relative_to(folder)), reason) for path, reason in data.skipped] == [
+        ("apes", "has no image; endings are .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff, .webp"),
+        ("dogs/link.png", "leads to nothing"),
+        ("dogs", "has no image; endings are .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff, .webp"),
+        ("birds2/page.jpg", data.skipped[3][1]),
+        ("cats/a.png", data.skipped[4][1]),
+        ("cats/b.png", data.skipped[5][1]),
+        ("birds2", "has no image that can be decoded"),
+    ]
+    assert [text[:33] for _, text in data.skipped[3:5]] == [
+        "cannot be decoded: it is an HTML ",
+        "cannot be decoded: it is empty; e",
+    ]
+    assert data.skipped[5][1].startswith("cannot be decoded: ")
+    again = pickle.loads(pickle.dumps(data))
+    assert (again.samples == data.samples, again.skipped == data.skipped) == (True, True)
+
+
+def test_nothing_is_skipped_of_a_whole_folder(folder: Path) -> None:
+    data = ImageFolder(folder, on_error="skip")
+    assert (names(data), data.skipped) == (names(ImageFolder(folder)), [])
+    with pytest.raises(DataError, match="ImageFolder: on_error is 'ignore', expected 'raise' or 'skip'"):
+        ImageFolder(folder, on_error="ignore")
+
+
+def test_a_folder_of_which_nothing_is_left(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with pytest.raises(DataError, match=r"has no image; .*a has no image; endings"):
+        ImageFolder(tmp_path, on_error="skip")
+    (tmp_path / "a" / "x.png").write_bytes(b"")
+    with pytest.raises(DataError, match=r"has no image that can be decoded; .*x\.png cannot be decoded: it is empty"):
+        ImageFolder(tmp_path, on_error="skip")
+
+
+def test_what_the_machine_refuses_is_not_skipped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many open files, a network that is down or too little memory say nothing about an image."""
+    for error in (PermissionError(13, "Permission denied"), OSError(24, "Too many open files"), MemoryError()):
+
+        def refuse(*arguments: Any, error: BaseException = error, **options: Any) -> Any:
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Image, "open", refuse)
+            with pytest.raises(DataError, match=r"one\.png: cannot be decoded: "):
+                ImageFolder(folder, on_error="skip")
+
+
+def test_samples_are_a_sequence(folder: Path) -> None:
+    samples = ImageFolder(folder).samples
+    assert samples[-1] == samples[3] == (folder / "cats" / "deep" / "a.PNG", 1)
+    assert samples[1:3] == list(samples)[1:3]
+    assert samples == list(samples)
+    assert samples != list(samples)[1:]
+    assert (folder / "cats" / "b.png", 1) in samples
+    for wrong in (4, -5):
+        with pytest.raises(IndexError):
+            samples[wrong]
+    data = ImageFolder(folder)
+    np.testing.assert_array_equal(data[-1][0], data[3][0])

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from alpha.data import ImageFolder
-from alpha.data.image_files import formats, opened
+from alpha.data.images.image_files import formats, opened
 from alpha.errors import DataError
 
 ROOT = Path(__file__).parents[2]
@@ -82,6 +82,7 @@ def test_each_format_of_pillow_is_read_or_refused_and_starts_nothing(
         (b"PK\x03\x04", "a zip archive"),
         (b"\x89PNG\r\n\x1a\n", "a damaged PNG"),
         (b"DDS " + bytes(12), "DDS, which is not read"),
+        (b"\xff\xd8", "none of the formats that are read"),
         (b"no image at all", "none of the formats that are read"),
     ],
 )

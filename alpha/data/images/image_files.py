@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -84,9 +84,17 @@ def _kind(source: str | Path | BinaryIO) -> str:
         if begin.lstrip()[: len(prefix)].lower() == prefix.lower():
             return kind
     for kind, (_, accepts) in Image.OPEN.items():
-        if kind in formats() and accepts is not None and accepts(begin[:16]) is True:
+        if kind in formats() and _accepted(accepts, begin):
             return f"a damaged {kind}"
     for kind, (_, accepts) in Image.OPEN.items():
-        if accepts is not None and accepts(begin[:16]) is True:
+        if _accepted(accepts, begin):
             return f"{kind}, which is not read"
     return "none of the formats that are read"
+
+
+def _accepted(accepts: Callable[[bytes], bool | str] | None, begin: bytes) -> bool:
+    """True if a format of Pillow takes a file for its own by how it begins."""
+    try:
+        return accepts is not None and accepts(begin[:16]) is True
+    except Exception:  # of a file of a few bytes
+        return False

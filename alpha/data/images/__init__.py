@@ -1,0 +1,1 @@
+"""Image files: how they are opened and decoded, and folders of them as datasets."""
