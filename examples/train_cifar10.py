@@ -24,7 +24,7 @@ from alpha.core.numerics import PRECISIONS, computed_precision
 from alpha.data import DataLoader, Source, resolve
 from alpha.errors import AlphaError, CheckpointError, TrainingError
 from alpha.train import Interrupted, Row, Run, Trainer, interrupt_between_steps, save_curves
-from alpha.train.command_line import Parser, natural_int, path, positive_float, positive_int
+from alpha.commands.options import Parser, natural_int, path, positive_float, positive_int
 
 PAPER_EPOCHS = {"resnet18": 25, "resnet34": 30, "vgg16": 35, "vgg19": 40}
 PAPER_BATCH = 512

@@ -4,6 +4,7 @@ from alpha.core.missing_names import tell_instead as _tell_instead
 from alpha.models import torchvision
 from alpha.models.lenet import LeNet, lenet
 from alpha.models.resnet import BasicBlock, ResNet, resnet18, resnet34
+from alpha.models.saved import Classifier, Description, Prediction, load
 from alpha.models.senet import SqueezeExcitation, se_resnet
 from alpha.models.unet import UNet, unet
 from alpha.models.vgg import VGG, vgg16, vgg19
@@ -12,11 +13,15 @@ from alpha.models.vit import vit_tiny
 __all__ = [
     "VGG",
     "BasicBlock",
+    "Classifier",
+    "Description",
     "LeNet",
+    "Prediction",
     "ResNet",
     "SqueezeExcitation",
     "UNet",
     "lenet",
+    "load",
     "resnet18",
     "resnet34",
     "se_resnet",

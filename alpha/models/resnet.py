@@ -107,7 +107,7 @@ def form_of(image_size: int) -> int:
 
 def check_form(model: nn.Module, x: Tensor) -> None:
     """Raises ShapeError if images have a size for which a network would need its other form."""
-    built: Any = model.image_size
+    built = getattr(model, "image_size", None)
     if built is not None and x.ndim == 4 and form_of(max(x.shape[1:3])) != built:
         raise ShapeError(
             f"{type(model).__name__}: the network has the form for images of {built}x{built}; images of "
@@ -115,14 +115,14 @@ def check_form(model: nn.Module, x: Tensor) -> None:
         )
 
 
-def checked_size(model: str, image_size: Any) -> int:
+def checked_form(model: str, image_size: Any) -> int:
     """The form for images of this size. Raises ValueError unless it is a whole number of at least 1."""
     return form_of(integer(model, "image_size", image_size, 1))
 
 
 def _resnet(name: str, stages: tuple[int, ...], num_classes: int, image_size: int, **forms: dict[int, Any]) -> ResNet:
     """A ResNet of the form for images of a size; `forms` are its arguments, by that size."""
-    form = checked_size(name, image_size)
+    form = checked_form(name, image_size)
     model = ResNet(stages, num_classes, **{argument: values[form] for argument, values in forms.items()})
     model.image_size = form
     return model

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from alpha.optim import LBFGS, LRScheduler, Optimizer, ReduceLROnPlateau
+from alpha.optim import LBFGS, CosineAnnealingLR, LRScheduler, Optimizer, ReduceLROnPlateau
 from alpha.train.files.history import Result
 
 STEP, EPOCH = "step", "epoch"
@@ -34,6 +35,29 @@ def needed(function: Callable[..., Any]) -> list[str]:
     parameters = inspect.signature(function).parameters.values()
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [p.name for p in parameters if p.default is inspect.Parameter.empty and p.kind not in variable]
+
+
+def change(trainer: Any, lr: float, steps: int) -> None:
+    """Give a trainer the rate that a run with another first rate, or other steps in all, would have at this step.
+
+    Args:
+        trainer: whose optimizers have one rate each, constant or along a `CosineAnnealingLR`.
+        lr: the first rate.
+        steps: those of the whole run, at which a cosine ends.
+    """
+    rate = lr
+    for schedule in trainer.schedules:
+        if not isinstance(schedule, CosineAnnealingLR):
+            raise TypeError(f"Trainer: the rates of a {type(schedule).__name__} cannot be changed")
+        schedule.T_max = steps
+        schedule.base_lrs = [lr] * len(schedule.base_lrs)
+        height = 1 + math.cos(math.pi * min(schedule.last_epoch, steps) / steps)
+        rate = schedule.eta_min + (lr - schedule.eta_min) * height / 2
+    for optimizer in trainer.optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+            if trainer.schedules:
+                group["initial_lr"] = lr
 
 
 def after_step(schedules: Sequence[LRScheduler], per: str) -> None:

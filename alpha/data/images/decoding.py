@@ -126,6 +126,11 @@ def _rgb(file: Image.Image) -> Image.Image:
     return file.convert("RGB")
 
 
+def covering(image: Image.Image, size: Size) -> Image.Image:
+    """The middle of an image that is in memory, scaled to just cover a size."""
+    return _covering(image, (image.height, image.width), 1, size)
+
+
 def _covering(image: Image.Image, whole: Size, by: int, size: Size) -> Image.Image:
     """The middle of an image, scaled to just cover a size; `whole` is its size before it was divided by `by`."""
     (height, width), (h, w) = size, whole

@@ -17,7 +17,7 @@ from alpha.data.dataset import ArrayDataset
 from alpha.data.images.decoding import Decoder, Size, each
 from alpha.data.images.image_files import shown
 from alpha.data.images.image_folder import damage, size_of, threads_of
-from alpha.data.images.listing import EXTENSIONS, Listing, endings_of, error_rule, listed, warn_of
+from alpha.data.images.listing import EXTENSIONS, Listing, Samples, endings_of, error_rule, listed, warn_of
 from alpha.data.images.packed_file import Contents, Part, Rows, needed_bytes, part_of, read_contents
 from alpha.data.source import data_dir
 from alpha.errors import DataError
@@ -54,6 +54,7 @@ class PackedImages(ArrayDataset):
     Attributes:
         classes: the names of the classes, in order, without those that have no image.
         path: of the file.
+        samples: (path, class) of each image, in order; None of a file that `load` has read.
         skipped: (path, reason) of what was left out.
         decoder: the packages, with their versions, that decoded the images.
 
@@ -80,6 +81,10 @@ class PackedImages(ArrayDataset):
         task = _Task(listing, wanted, Decoder("PackedImages", decoder), threads_of("PackedImages", workers), on_error)
         found = _default_path(folder, wanted, endings) if path is None else user_path(path)
         self._take(found, *_made(found, task, check))
+        reasons = {os.fspath(path): reason for path, reason in self.skipped}
+        paths = enumerate(map(listing.samples.path, range(len(listing.samples))))
+        damaged = {place: reasons[path] for place, path in paths if path in reasons} if reasons else {}
+        self.samples: Samples | None = listing.without(damaged).samples
 
     @classmethod
     def load(cls, path: str | Path, check: bool | None = None) -> PackedImages:
@@ -96,7 +101,7 @@ class PackedImages(ArrayDataset):
     def _take(self, path: Path, contents: Contents, rows: Rows) -> None:
         about = contents.about
         super().__init__(rows, contents.labels, tuple(about["classes"]))
-        self.path, self.decoder = path, about["decoder"]
+        self.path, self.decoder, self.samples = path, about["decoder"], None
         self.skipped = [(Path(about["root"], name), reason) for name, reason in about["skipped"]]
         warn_of("PackedImages", Path(about["root"]), self.skipped, 4)
 

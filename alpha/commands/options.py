@@ -66,6 +66,14 @@ def positive_float(text: str) -> float:
     return value
 
 
+def fraction(text: str) -> float:
+    """A number between 0 and 1, neither of them."""
+    value = _number(float, text, "a number")
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
+    return value
+
+
 def _number(kind: Callable[[str], N], text: str, name: str) -> N:
     try:
         return kind(text)

@@ -1,0 +1,111 @@
+"""Photos of a folder as a set to train on and one to test on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alpha.data import PackedImages, Subset, random_split
+from alpha.data.images.image_files import shown
+from alpha.errors import DataError
+
+TEST_FOLDERS = ("val", "valid", "validation", "test")  # the first of them that is there
+MARGIN = 1.25  # by which photos to train on are larger than what is cut out of them
+
+
+@dataclass(frozen=True)
+class Photos:
+    """Images to train on, which are larger if parts are to be cut out of them, and images to test on.
+
+    Attributes:
+        classes: the names of the labels, in order.
+        test_files: of the images of `test_set`, in its order.
+        skipped: (path, reason) of photos and folders that are left out.
+    """
+
+    train_set: Any
+    test_set: Any
+    classes: tuple[str, ...]
+    test_files: list[Path]
+    skipped: list[tuple[Path, str]]
+
+    @property
+    def test_labels(self) -> NDArray[np.int32]:
+        """Classes (N,) of the images to test on, in their order."""
+        if isinstance(self.test_set, Subset):
+            return np.asarray(self.test_set.dataset.labels[self.test_set.indices])
+        return np.asarray(self.test_set.labels)
+
+    def test_image(self, place: int) -> NDArray[np.uint8]:
+        return np.asarray(self.test_set[place][0])
+
+
+def read_photos(
+    folder: Path, image_size: int, cut: bool, share: float, seed: int, on_error: str, workers: int | None
+) -> Photos:
+    """The photos of a folder of classes, decoded once into packed files.
+
+    With folders train and val (or valid, validation, test) in it, those are the two sets. Else a share of the photos of
+    each class is for testing; the seed decides which.
+
+    Args:
+        cut: whether parts of the photos to train on are cut out.
+        on_error: "raise" or "skip", for damaged photos and classes without one.
+
+    Raises:
+        DataError: there are no photos, the two folders have other classes, or see `PackedImages`.
+    """
+    train_size = round(image_size * MARGIN) if cut else image_size
+    options: dict[str, Any] = {"workers": workers, "on_error": on_error}
+    train = folder / "train"
+    if not train.is_dir():
+        return _split(folder, image_size, train_size, share, seed, options)
+    test = next((folder / name for name in TEST_FOLDERS if (folder / name).is_dir()), None)
+    if test is None:
+        return _split(train, image_size, train_size, share, seed, options)
+    train_set, test_set = PackedImages(train, train_size, **options), PackedImages(test, image_size, **options)
+    if train_set.classes != test_set.classes:
+        wrong = sorted(set(train_set.classes) ^ set(test_set.classes))
+        raise DataError(
+            f"{shown(train)} and {shown(test)} have other classes: {', '.join(wrong)} is only in one of them"
+        )
+    skipped = [*train_set.skipped, *test_set.skipped]
+    return Photos(train_set, test_set, train_set.classes, files_of(test_set), skipped)
+
+
+def _split(folder: Path, image_size: int, train_size: int, share: float, seed: int, options: dict[str, Any]) -> Photos:
+    small = PackedImages(folder, image_size, **options)
+    if len(small.classes) < 2:
+        raise DataError(
+            f"{shown(folder)}: has {len(small.classes)} class{'es' * (len(small.classes) != 1)}; two folders of photos "
+            "or more are needed, one for each class"
+        )
+    large = small if train_size == image_size else PackedImages(folder, train_size, **options)
+    parts = random_split(small, [1 - share, share], seed=seed, stratify=small.labels)
+    counts = np.bincount(small.labels[parts[1].indices], minlength=len(small.classes))
+    if not len(parts[1]) or not len(parts[0]):
+        raise DataError(f"{shown(folder)}: {len(small)} photos are too few to split; give a folder val beside train")
+    if (counts == 0).any():
+        few = [small.classes[place] for place in np.flatnonzero(counts == 0)]
+        raise DataError(
+            f"{shown(folder)}: {', '.join(few[:5])} {'has' if len(few) == 1 else 'have'} too few photos for one to "
+            f"test on; add photos, or make --test-share larger than {share:g}"
+        )
+    files = files_of(small)
+    return Photos(
+        Subset(large, parts[0].indices),
+        Subset(small, parts[1].indices),
+        small.classes,
+        [files[place] for place in parts[1].indices],
+        small.skipped,
+    )
+
+
+def files_of(packed: PackedImages) -> list[Path]:
+    """The files of the images of a packed folder, in their order."""
+    assert packed.samples is not None
+    return [path for path, _ in packed.samples]

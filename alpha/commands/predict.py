@@ -1,0 +1,72 @@
+"""alpha-predict: what a trained network takes photos for."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from alpha.commands.options import Parser, path, positive_int
+from alpha.data.images.image_files import shown
+from alpha.data.images.listing import EXTENSIONS
+from alpha.errors import AlphaError, DataError
+from alpha.models.saved import Classifier, Prediction, load
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = Parser(
+        prog="alpha-predict",
+        description="Say what a trained network takes photos for: the run's folder, then photos or folders of them.",
+    )
+    add = parser.add_argument
+    add("run", type=path, metavar="RUN", help="the folder of a run of alpha-train, or a weights file of one")
+    add("photos", type=path, nargs="+", metavar="PHOTO", help="a photo, or a folder whose photos are taken")
+    add("--top", type=positive_int, default=1, metavar="N", help="classes for each photo, the likeliest first")
+    add("--json", action="store_true", help="print a line of JSON for each photo, with all probabilities")
+    add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="default: auto")
+    args = parser.parse_args(arguments)
+    try:
+        network = load(args.run, args.device)
+        found = 0
+        for photo, prediction in predictions(network, args.photos):
+            found += 1
+            print(as_json(photo, prediction) if args.json else as_line(photo, prediction, args.top))
+        if not found:
+            raise DataError(f"{', '.join(shown(p) for p in args.photos)}: has no photos ({', '.join(EXTENSIONS)})")
+    except AlphaError as error:
+        print(f"alpha-predict: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def predictions(network: Classifier, given: list[Path], batch_size: int = 64) -> Iterator[tuple[Path, Prediction]]:
+    """The photos of paths and folders, and what the network takes each for."""
+    photos = [photo for path in given for photo in files_in(path)]
+    for begin in range(0, len(photos), batch_size):
+        batch = photos[begin : begin + batch_size]
+        yield from zip(batch, network.predict(batch, batch_size), strict=True)
+
+
+def files_in(path: Path) -> list[Path]:
+    """The photo at a path, or those of a folder and the folders in it, in the order of their names."""
+    if not path.is_dir():
+        return [path]
+    found = path.rglob("*")
+    return sorted(p for p in found if p.suffix.lower() in EXTENSIONS and not p.name.startswith("."))
+
+
+def as_line(photo: Path, prediction: Prediction, top: int) -> str:
+    likeliest = list(prediction.probabilities.items())[:top]
+    return f"{shown(photo)}: {', '.join(f'{name} {share:.1%}' for name, share in likeliest)}"
+
+
+def as_json(photo: Path, prediction: Prediction) -> str:
+    probabilities = {name: round(share, 6) for name, share in prediction.probabilities.items()}
+    return json.dumps({"photo": shown(photo), "class": prediction.name, "probabilities": probabilities})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,318 @@
+"""alpha-train: train a network on a folder of photos, one folder for each class in it.
+
+    alpha-train photos                                # photos/CLASS/*.jpg; a fifth of each class is for testing
+    alpha-train photos --model torchvision.resnet50   # or photos/train/CLASS/*.jpg and photos/val/CLASS/*.jpg
+    alpha-train --resume runs/photos --epochs 40      # goes on, with more epochs
+    alpha-train flowers --weights runs/photos         # fine-tunes: begins with the weights of another run
+    alpha-predict runs/photos new.jpg
+
+The folder of a run gets checkpoint.safetensors, weights.safetensors, history.csv and history.jsonl after every epoch
+and when Ctrl-C or SIGTERM stops the run, and curves.png and report/ at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import alpha
+from alpha import models, transforms
+from alpha.commands.options import Parser, fraction, natural_int, path, positive_float, positive_int
+from alpha.commands.photos import Photos, read_photos
+from alpha.commands.report import Report, write_report
+from alpha.core.numerics import PRECISIONS, computed_precision
+from alpha.data import DataLoader
+from alpha.data.images.image_files import shown
+from alpha.errors import AlphaError, CheckpointError, TrainingError
+from alpha.models import saved
+from alpha.models.saved import Description
+from alpha.module.module import Module
+from alpha.train import (
+    Callback,
+    EarlyStopping,
+    Interrupted,
+    JsonLines,
+    KeepWeights,
+    Run,
+    TensorBoard,
+    Trainer,
+    interrupt_between_steps,
+    load_metadata,
+    load_weights,
+    save_curves,
+)
+from alpha.train.schedules import change
+
+AUGMENTATIONS = ("none", "basic", "strong")
+DEFAULTS = {
+    "model": "resnet18",
+    "image_size": 128,
+    "epochs": 20,
+    "batch_size": 64,
+    "lr": 1e-3,
+    "schedule": "cosine",
+    "augment": "basic",
+    "test_share": 0.2,
+    "on_error": "raise",
+    "seed": 0,
+    "keep_best": 1,
+}
+CHANGED = ("epochs", "lr")  # options that may differ when a run goes on
+FREE = ("workers",)  # options on which nothing depends
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; an option that was not given is None."""
+    parser = Parser(
+        prog="alpha-train",
+        description="Train a network on a folder of photos that has a folder for each class, or train and val with "
+        "such folders. alpha-predict then says what new photos are.",
+    )
+    add = parser.add_argument
+    add("folder", type=path, nargs="?", metavar="FOLDER", help="of photos; FOLDER/CLASS/NAME.jpg")
+    add("--model", choices=saved.names(), metavar="NAME", help=f"default: resnet18; also {names_as_help()}")
+    add("--weights", type=path, metavar="FILE", help="begin with the weights of this run or file, but a new last layer")
+    add("--image-size", type=positive_int, metavar="N", help="height and width in pixels; default: 128")
+    add("--epochs", type=positive_int, metavar="N", help="default: 20")
+    add("--batch-size", type=positive_int, metavar="N", help="default: 64")
+    add("--lr", type=positive_float, metavar="X", help="the first learning rate, of AdamW; default: 0.001")
+    add("--schedule", choices=["constant", "cosine"], help="of the learning rate; default: cosine, to 0")
+    add(
+        "--augment",
+        choices=AUGMENTATIONS,
+        help="of training photos; basic: random parts, mirrored (default); strong: also RandAugment, MixUp and CutMix",
+    )
+    add("--ema", type=fraction, metavar="X", help="test and save a mean of the weights with this decay, such as 0.999")
+    add("--early-stopping", type=positive_int, metavar="N", help="stop after N epochs without a better test loss")
+    add("--keep-best", type=natural_int, metavar="N", help="keep the weights of the N best epochs (default: 1)")
+    add("--test-share", type=fraction, metavar="X", help="of the photos, without a folder val; default: 0.2")
+    add("--on-error", choices=["raise", "skip"], help="for damaged photos and empty classes; default: raise")
+    add("--workers", type=positive_int, metavar="N", help="threads that decode photos; default: as many as cores")
+    add("--device", choices=["auto", "cpu", "cuda"], help="default: auto")
+    add("--precision", choices=PRECISIONS, help="of convolutions and matrix products on cuda; default: float32")
+    add("--seed", type=natural_int, metavar="N", help="default: 0")
+    add("--tensorboard", action="store_const", const=True, help="log for TensorBoard in the run's folder")
+    add("--output", type=path, metavar="DIR", help="default: runs/FOLDER, or runs/FOLDER-2 and so on if that exists")
+    add("--overwrite", action="store_true", help="replace the run in --output")
+    add("--resume", type=path, metavar="DIR", help="go on with the run in DIR; --epochs and --lr may be others")
+    args: argparse.Namespace = parser.parse_args(arguments)
+    if args.resume and (args.output or args.overwrite or args.folder or args.weights):
+        parser.error("--resume goes on in its own folder, with its photos: leave out FOLDER, --output, --weights")
+    if not args.resume and not args.folder:
+        parser.error("a FOLDER of photos is needed, or --resume DIR")
+    if args.overwrite and not args.output:
+        parser.error("--overwrite needs --output")
+    return args
+
+
+def names_as_help() -> str:
+    own = [name for name in saved.names() if "." not in name and name != "resnet18"]
+    return f"{', '.join(own)}, or torchvision.NAME, as torchvision.resnet50"
+
+
+def new_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Options of a run, with the defaults filled in."""
+    device = alpha.get_device(args.device or "auto").name
+    options: dict[str, Any] = {"folder": str(args.folder.resolve()), "device": device}
+    options["precision"] = computed_precision(device, args.precision or "float32")
+    given = vars(args)
+    for name in ("weights", "ema", "early_stopping", "tensorboard", "workers"):
+        options[name] = given[name]
+    if args.weights is not None:
+        options["weights"] = str(args.weights.resolve())
+    for name, value in DEFAULTS.items():
+        options[name] = value if given[name] is None else given[name]
+    if args.weights is not None and args.model is None:
+        options["model"] = start_of(args.weights).model
+    return options
+
+
+def resumed_options(args: argparse.Namespace, run: Run) -> tuple[dict[str, Any], list[str]]:
+    """The options of a run that goes on, and what has changed; CheckpointError if the others are contradicted."""
+    options = run.options
+    if "folder" not in options or "network" not in options:
+        raise CheckpointError(f"{run.folder}: is not a run of alpha-train")
+    given = {name: value for name, value in vars(args).items() if name in options and value is not None}
+    given.pop("folder", None)
+    if given.get("device") == "auto":
+        del given["device"]
+    if "precision" in given:
+        given["precision"] = computed_precision(options["device"], given["precision"])
+    changes = [
+        f"{name} {options[name]} -> {given[name]}"
+        for name in CHANGED
+        if given.get(name, options[name]) != options[name]
+    ]
+    options |= {name: given.pop(name) for name in (*CHANGED, *FREE) if name in given}
+    wrong = [
+        f"--{name.replace('_', '-')} {value} (the run has {options[name]})"
+        for name, value in given.items()
+        if value != options[name]
+    ]
+    if wrong:
+        raise CheckpointError(f"the options contradict the run in {run.folder}: {', '.join(wrong)}; leave them out")
+    return options, changes
+
+
+def start_of(file: Path) -> Description:
+    """What a run or a weights file says of its network. CheckpointError if it says nothing."""
+    return saved.described(file / saved.WEIGHTS if file.is_dir() else file)
+
+
+def arguments_of(model: str, classes: int, image_size: int) -> dict[str, Any]:
+    """The arguments of a network for so many classes, and images of this size if it has a form for each."""
+    place, name = (models.torchvision, model.split(".")[1]) if "." in model else (models, model)
+    taken = inspect.signature(getattr(place, name)).parameters
+    return {"num_classes": classes, **({"image_size": image_size} if "image_size" in taken else {})}
+
+
+def take_weights(model: Module, file: Path, name: str, classes: tuple[str, ...]) -> str:
+    """Load the weights of another training but for the last layer, unless the classes are the same; what was done.
+
+    Raises:
+        CheckpointError: the file has weights of another network.
+    """
+    file = file / saved.WEIGHTS if file.is_dir() else file
+    weights, own = load_weights(file), model.state_dict()
+    known = load_metadata(file) if file.suffix == ".safetensors" else {}
+    same_classes = saved.KEY in known and tuple(saved.described(file).classes) == classes
+    last = [key for key in own if own[key].ndim > 0][-2:]  # weight and bias of the last linear layer
+    left = set() if same_classes else {key for key in last if key in weights}
+    left |= {key for key in last if key in weights and sorted(weights[key].shape) != sorted(own[key].shape)}
+    kept = type(weights)({**weights, **{key: own[key] for key in left}})
+    foreign = "." in name and getattr(weights, "layout", None) is None  # torchvision's own file
+    model.load_state_dict(kept, layout="NCHW" if foreign else None)
+    what = "all layers" if not left else f"all layers but the last, {', '.join(sorted(left))}, which begins anew"
+    return f"weights of {shown(file)}: {what}"
+
+
+def augmentation(kind: str, size: int, classes: int) -> Any:
+    """The augmentation of this name for pixels in [-1, 1]."""
+    if kind == "none":
+        return None
+    basic = [transforms.RandomResizedCrop(size, scale=(0.35, 1.0)), transforms.RandomHorizontalFlip()]
+    if kind == "basic":
+        return transforms.Compose(basic)
+    mix = transforms.RandomChoice([transforms.MixUp(num_classes=classes), transforms.CutMix(num_classes=classes)])
+    return transforms.Compose([*basic, transforms.RandAugment(bounds=(-1, 1)), mix])
+
+
+def callbacks_of(options: dict[str, Any], folder: Path) -> list[Callback]:
+    found: list[Callback] = [JsonLines(folder / "history.jsonl")]
+    if options["keep_best"]:
+        found.append(KeepWeights(best=options["keep_best"]))
+    if options["early_stopping"]:
+        found.append(EarlyStopping(options["early_stopping"]))
+    if options["tensorboard"]:
+        found.append(TensorBoard(folder / "tensorboard"))
+    return found
+
+
+def train(args: argparse.Namespace) -> int:
+    run = Run.resume(args.resume) if args.resume else None
+    options, changes = resumed_options(args, run) if run else (new_options(args), [])
+    device, size, seed = alpha.get_device(options["device"]), options["image_size"], options["seed"]
+    photos = read_photos(
+        Path(options["folder"]), size, options["augment"] != "none", options["test_share"], seed,
+        options["on_error"], options["workers"],
+    )  # fmt: skip
+    if photos.skipped:
+        print(f"{len(photos.skipped)} photos or folders are left out: {shown(photos.skipped[0][0])} and so on")
+    arguments = arguments_of(options["model"], len(photos.classes), size)
+    network = Description(options["model"], arguments, photos.classes, size, (-1.0, 1.0), options["precision"])
+    if run is not None and list(run.options["network"]["classes"]) != list(photos.classes):
+        raise CheckpointError(f"{options['folder']}: the classes are others than when the run in {run.folder} began")
+    options["network"] = network.as_option()
+
+    alpha.manual_seed(seed)
+    model = saved.build(options["model"], arguments).to(device)
+    started = None
+    if run is None and options["weights"]:
+        started = take_weights(model, Path(options["weights"]), options["model"], photos.classes)
+    count = sum(parameter.size for parameter in model.parameters())
+    print(
+        f"{options['model']} ({count / 1e6:.1f} million parameters) on {device.name} in {options['precision']}\n"
+        f"{len(photos.train_set)} photos to train on, {len(photos.test_set)} to test on, "
+        f"{len(photos.classes)} classes, {size}x{size}",
+        flush=True,
+    )
+    if started:
+        print(started)
+    trainer, train_loader = trainer_of(model, options, photos)
+    if run is not None:
+        run.restore(trainer)
+        if changes:
+            change(trainer, options["lr"], options["epochs"] * len(train_loader))
+        where = f"after step {trainer.step} of epoch {trainer.epoch}"
+        given = f", with {', '.join(changes)}" if changes else ""
+        print(f"{run.folder}: goes on {where}{given}", flush=True)
+    else:
+        run = Run.start(options, Path("runs") / Path(options["folder"]).name, args.output, args.overwrite)
+    test_loader = DataLoader(photos.test_set, options["batch_size"])
+    try:
+        with interrupt_between_steps(signal.SIGINT, signal.SIGTERM):
+            trainer.fit(
+                train_loader, test_loader, options["epochs"], run=run, callbacks=callbacks_of(options, run.folder)
+            )
+            outputs = trainer.predict(test_loader)
+    except Interrupted as stop:
+        print(f"interrupted after step {trainer.step} of epoch {trainer.epoch}; go on with --resume {run.folder}")
+        return stop.status
+    finish(run, photos, outputs)
+    return 0
+
+
+def trainer_of(model: Module, options: dict[str, Any], photos: Photos) -> tuple[Trainer, DataLoader]:
+    count, batch = len(photos.train_set), min(options["batch_size"], len(photos.train_set))
+    # a short last batch would have too few samples for the statistics of a BatchNorm
+    loader = DataLoader(photos.train_set, batch, shuffle=True, seed=options["seed"], drop_last=count > batch)
+    optimizer = alpha.optim.AdamW(model.parameters(), lr=options["lr"])
+    schedule = None
+    if options["schedule"] == "cosine":
+        schedule = alpha.optim.CosineAnnealingLR(optimizer, options["epochs"] * len(loader))
+    device = alpha.get_device(options["device"])
+    trainer = Trainer(
+        model, optimizer, device, schedule=schedule, precision=options["precision"], ema=options["ema"]
+    )  # fmt: skip
+    trainer.augment = augmentation(options["augment"], options["image_size"], len(photos.classes))
+    return trainer, loader
+
+
+def finish(run: Run, photos: Photos, outputs: Any) -> None:
+    """Draw the curves, write the report, and say where they are and what can be done with them."""
+    o = run.options
+    name = Path(o["folder"]).name
+    title = f"{o['model']} on {name}, {o['image_size']}x{o['image_size']}, batch {o['batch_size']}, {o['precision']}"
+    curves = save_curves(run.folder / "curves.png", run.history.rows, title)
+    logits = np.asarray(outputs, np.float64)
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    report = Report(powers / powers.sum(axis=1, keepdims=True), photos.test_labels, photos.classes)
+    files = write_report(run.folder / "report", report, photos, f"{o['model']} on {name}")
+    print("\n".join(report.lines()))
+    print(f"saved in {run.folder}: weights.safetensors, history.csv, {curves}, report/ ({', '.join(files)})")
+    print(f"predict:  alpha-predict {run.folder} PHOTO ..")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    args = parse(arguments)
+    try:
+        return train(args)
+    except TrainingError as error:
+        print(f"alpha-train: {error}: try --lr with a smaller number", file=sys.stderr)
+        return 2
+    except (AlphaError, ImportError) as error:
+        print(f"alpha-train: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("alpha-train: stopped at once; the last saved epoch is intact", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

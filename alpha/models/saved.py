@@ -1,0 +1,216 @@
+"""Networks that predict from a file alone: what a weights file says of its network, and the network of such a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from alpha import models
+from alpha.autograd.grad_mode import no_grad
+from alpha.config import user_path
+from alpha.core import numerics
+from alpha.core.tensor import Tensor, tensor
+from alpha.data.images.decoding import Decoder, covering
+from alpha.errors import CheckpointError, DataError, ShapeError, type_name
+from alpha.io.serialization import load_metadata, load_weights
+from alpha.module.module import Module, device_of
+from alpha.nn import functional as F
+from alpha.runtime import Device, get_device
+
+WEIGHTS = "weights.safetensors"  # of a run's folder
+KEY = "network"  # of the metadata of a weights file
+TORCHVISION = "torchvision."
+
+
+@dataclass(frozen=True)
+class Description:
+    """What predicting needs besides the weights.
+
+    Attributes:
+        model: a name of `alpha.models`, or "torchvision." and a name of `alpha.models.torchvision`.
+        arguments: with which it was made.
+        classes: the names of its outputs, in order.
+        image_size: height and width of the images that it was evaluated on.
+        pixels: the numbers to which the bytes 0 and 255 become.
+        precision: in which it was trained.
+    """
+
+    model: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    classes: Sequence[str] = ()
+    image_size: int = 32
+    pixels: Sequence[float] = (-1.0, 1.0)
+    precision: str = "float32"
+
+    def as_option(self) -> dict[str, Any]:
+        """The description as the entry "network" of a `Run`'s options."""
+        return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
+
+
+def names() -> list[str]:
+    """Names of the networks that classify images, as `build` takes them."""
+    others = ("unet", "load")
+    own = [name for name in models.__all__ if name.islower() and name not in ("torchvision", *others)]
+    return [*own, *(TORCHVISION + name for name in models.torchvision.__all__ if name.islower())]
+
+
+def build(model: str, arguments: Mapping[str, Any]) -> Module:
+    """The network of a name of `names()`.
+
+    Raises:
+        ValueError: there is no such network, or it does not take the arguments.
+    """
+    if model not in names():
+        raise ValueError(f"models: there is no network {model!r}; there are {', '.join(names())}")
+    place, name = (models.torchvision, model.removeprefix(TORCHVISION)) if "." in model else (models, model)
+    try:
+        return getattr(place, name)(**arguments)  # type: ignore[no-any-return]
+    except TypeError as error:
+        raise ValueError(f"models: {model} does not take these arguments: {error}") from error
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a network takes an image for.
+
+    Attributes:
+        name: of the class with the largest probability.
+        probability: of that class, 0 to 1.
+        probabilities: of all classes by name, the largest first.
+    """
+
+    name: str
+    probability: float
+    probabilities: Mapping[str, float]
+
+
+class Classifier(Module):
+    """A network with all that it needs to classify a photo; `alpha.models.load` makes it.
+
+    Called with images (N, H, W, 3) of uint8, or with pixels in the range of `description.pixels`, it gives the
+    outputs of the network, (N, number of classes).
+
+    Attributes:
+        network: the model.
+        description: its classes, the size of its images, and how it was made.
+    """
+
+    def __init__(self, network: Module, description: Description) -> None:
+        self.network = network
+        self.description = description
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(self.description.classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if isinstance(x, Tensor) and x.dtype == np.uint8:
+            low, high = self.description.pixels
+            x = F.normalize_pixels(x)
+            if (low, high) != (-1.0, 1.0):
+                x = (x + 1) * ((high - low) / 2) + low
+        return self.network(x)  # type: ignore[no-any-return]
+
+    def predict(self, photos: Any, batch_size: int = 64) -> list[Prediction]:
+        """What the network takes photos for.
+
+        Args:
+            photos: one or several of: a path, an image of Pillow, an array (H, W, 3) of uint8.
+            batch_size: how many are computed at once.
+
+        Returns:
+            A prediction for each photo, in their order.
+
+        Raises:
+            DataError: a photo cannot be read; the message names it.
+        """
+        several = photos if isinstance(photos, (list, tuple)) else [photos]
+        size, decode = self.description.image_size, Decoder("predict")
+        found: list[Prediction] = []
+        was_training = self.training
+        self.eval()
+        try:
+            for begin in range(0, len(several), batch_size):
+                images = np.stack([_pixels(photo, size, decode) for photo in several[begin : begin + batch_size]])
+                found += self._predicted(images)
+        finally:
+            self.train(was_training)
+        return found
+
+    def _predicted(self, images: NDArray[np.uint8]) -> Iterable[Prediction]:
+        with no_grad():
+            outputs = self(tensor(images, device=device_of(self.network)))
+            rows = F.softmax(outputs.float(), -1).numpy()
+        names = self.classes or tuple(str(number) for number in range(rows.shape[1]))
+        for row in rows:
+            order = np.argsort(-row, kind="stable")
+            probabilities = {names[place]: float(row[place]) for place in order}
+            yield Prediction(names[order[0]], float(row[order[0]]), probabilities)
+
+
+def _pixels(photo: Any, size: int, decode: Decoder) -> NDArray[np.uint8]:
+    """The middle of a photo (size, size, 3), scaled to just cover it, as `ImageFolder` and `PackedImages` make it."""
+    if isinstance(photo, (str, Path)):
+        return np.asarray(decode(str(user_path(photo)), (size, size)))
+    if isinstance(photo, np.ndarray):
+        if photo.ndim != 3 or photo.shape[2] != 3 or photo.dtype != np.uint8:
+            raise ShapeError(f"predict: an image (H, W, 3) of uint8 is needed  ({photo.dtype} {photo.shape})")
+        photo = Image.fromarray(photo)
+    if not isinstance(photo, Image.Image):
+        raise DataError(f"predict: a {type_name(photo)} is no photo: a path, an image of Pillow or an array is needed")
+    return np.asarray(covering(photo.convert("RGB"), (size, size)))
+
+
+def load(path: str | Path, device: str | Device = "auto") -> Classifier:
+    """The network of a run, ready to predict: in evaluation mode, with its weights, classes and image size.
+
+    Args:
+        path: the folder of a run, or a weights file of one.
+        device: where the network is to be.
+
+    Raises:
+        CheckpointError: there is no such file, it does not say which network it has, or its weights do not fit it.
+    """
+    file = user_path(path)
+    file = file / WEIGHTS if file.is_dir() else file
+    description = described(file)
+    try:
+        network = build(description.model, description.arguments)
+    except ValueError as error:
+        raise CheckpointError(f"{file}: {error}") from error
+    network.load_state_dict(load_weights(file))
+    network.to(get_device(device)).eval()
+    return Classifier(network, description).eval()
+
+
+def described(path: str | Path) -> Description:
+    """What a weights file says of its network.
+
+    Raises:
+        CheckpointError: there is no such file, or it says nothing of its network.
+    """
+    text = load_metadata(path).get(KEY)
+    if text is None:
+        raise CheckpointError(
+            f"{path}: does not say which network it has; build the model yourself, and load the weights by "
+            "model.load_state_dict(alpha.train.load_weights(path))"
+        )
+    try:
+        known = json.loads(text)
+        found = Description(**known)
+        size, pixels = found.image_size, found.pixels
+        if not (isinstance(found.model, str) and isinstance(found.arguments, dict) and isinstance(size, int)):
+            raise TypeError("model, arguments and image_size")
+        if len(pixels) != 2 or not all(isinstance(name, str) for name in found.classes):
+            raise TypeError("pixels and classes")
+        numerics.precision(found.precision)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: what it says of its network cannot be read ({error!r:.200})") from error
+    return found
