@@ -13,15 +13,22 @@ from types import ModuleType
 from typing import Any
 
 import child
+import conv2d_reference
 import numpy as np
 import pytest
 
 import alpha
 from alpha import get_device, models
+from alpha.ops.conv2d.shape import conv_shape
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 Rooms = Callable[[str], ModuleType]
+FORMULAS = {
+    "forward": conv2d_reference.forward,
+    "dX": conv2d_reference.backward_input,
+    "dW": conv2d_reference.backward_weight,
+}
 
 
 def run(*arguments: str, without: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -270,11 +277,22 @@ def test_a_part_of_the_operands_gives_that_part_of_the_result(room: Rooms, name:
     operands = side.draw(s)
     part = operator.part(s)
     exact = side.exact(operator, s, operands, part)
-    whole = operator.reference(*(operands[key] for key in operator.operands), s)
+    whole = FORMULAS[name](*(operands[key] for key in operator.operands), s)
     assert exact.size < whole.size
     np.testing.assert_allclose(exact, part.of(operator.result, whole), rtol=1e-12, atol=1e-12)
     assert operators.relative_error(exact * 1.5, exact) == pytest.approx(0.5)
     assert np.isnan(operators.relative_error(exact * np.nan, exact))
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_what_results_are_compared_with_is_right_with_groups_too(room: Rooms, name: str) -> None:
+    operator, side = room("operators").OPERATORS[name], room("numpy_side").NumpySide()
+    for groups, IC, OC in ((1, 5, 7), (6, 6, 12), (3, 6, 9)):
+        s = conv_shape("test", (9, 11, 8, IC), (OC, 3, 4, IC // groups), (2, 1), (1, 2), groups=groups)
+        operands, part = side.draw(s), operator.part(s)
+        whole = FORMULAS[name](*(operands[key] for key in operator.operands), s)
+        exact = side.exact(operator, s, operands, part)
+        np.testing.assert_allclose(exact, part.of(operator.result, whole), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.torch
@@ -307,9 +325,9 @@ def test_a_result_is_taken_from_either_device(room: Rooms, device: str) -> None:
     operands = host.draw(s)
     side = sides.AlphaSide(get_device(device))
     arrays = side.arrays(operands, side.dtype("float32"))
-    for operator in operators.OPERATORS.values():
+    for name, operator in operators.OPERATORS.items():
         part = operator.part(s)
-        exact = host.exact(operator, s, operands, part)
+        exact = part.of(operator.result, FORMULAS[name](*(operands[key] for key in operator.operands), s))
         contestants = side.contestants(operator, s, arrays, every=True)
         names = [contestant.name for contestant in contestants]
         assert len(names) == len(set(names)) > 1

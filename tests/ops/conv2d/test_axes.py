@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import axes_geometry
+import conv2d_reference as reference
 import numpy as np
 import pytest
 from axes_geometry import HOPPER, axis, make
@@ -11,7 +12,6 @@ from helpers import first_of, sample_names, sample_of
 
 import alpha
 from alpha.nn import functional as F
-from alpha.ops.conv2d import reference
 from alpha.ops.conv2d.hopper.output_tiles import Tile, conv_v2_tiles
 from alpha.ops.conv2d.launch import plan
 from alpha.ops.conv2d.plan import compute

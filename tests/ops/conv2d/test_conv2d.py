@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 
 import conv2d_geometry
+import conv2d_reference as reference
 import numpy as np
 import pytest
 from conv2d_cases import (
@@ -32,7 +33,7 @@ from hypothesis import strategies as st
 import alpha
 import alpha.nn.functional as F
 from alpha.errors import ShapeError
-from alpha.ops.conv2d import conv_v2, cpu, ks_deconv, partial_sums, reference, sk_dilated
+from alpha.ops.conv2d import conv_v2, cpu, ks_deconv, partial_sums, sk_dilated
 from alpha.ops.conv2d.hopper import output_tiles, tile_schedule
 from alpha.ops.conv2d.hopper.output_tiles import Tile
 from alpha.ops.conv2d.launch import prepare

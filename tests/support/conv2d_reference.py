@@ -1,4 +1,4 @@
-"""Convolution by its formula, for tests: in float64, without trimming, so that zeros are multiplied."""
+"""Convolution by its formula: in float64, without trimming, so that zeros are multiplied."""
 
 from __future__ import annotations
 
