@@ -18,7 +18,7 @@ import pytest
 from kernel_emulator import source_line
 
 SOURCE = "faults.cu"
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 FLOATS = "np.ones(60, np.float32)"
 MANY = "np.ones(512, np.float32)"
 
@@ -46,7 +46,9 @@ def sanitized(*arguments: str, preload: bool = True) -> subprocess.CompletedProc
     }
     if preload:
         variables["LD_PRELOAD"] = str(LIBRARY)
-    return child.run([sys.executable, *arguments], env=child.environment(TESTS / "support", **variables))
+    return child.run(
+        [sys.executable, *arguments], env=child.environment(TESTS / "support", TESTS / "emulation", **variables)
+    )
 
 
 def run(script: str, preload: bool = True) -> subprocess.CompletedProcess[str]:

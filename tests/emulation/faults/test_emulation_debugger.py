@@ -10,7 +10,7 @@ import child
 import pytest
 from kernel_emulator import source_line
 
-SUPPORT = Path(__file__).parents[1] / "support"
+FOLDER = Path(__file__).parents[1]  # of kernel_emulator.py
 SCRIPT = """
 import numpy as np
 from kernel_emulator import Emulator
@@ -34,7 +34,7 @@ def test_breakpoint_in_one_thread() -> None:
     words = [word for command in commands for word in ("-ex", command)]
     result = child.run(
         ["gdb", "-nx", "-batch", *words, "--args", sys.executable, "-c", SCRIPT],
-        env=child.environment(SUPPORT, ALPHA_EMULATED_DEBUG="1"),
+        env=child.environment(FOLDER, ALPHA_EMULATED_DEBUG="1"),
     )
     line = source_line("faults.cu", "// line: read")
     assert f"\n{line}\t" in result.stdout, result.stdout + result.stderr

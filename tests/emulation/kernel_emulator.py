@@ -12,7 +12,7 @@ from alpha.runtime.cuda.driver import Driver
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 from alpha.runtime.cuda.kernel import Define, define_options, pack
 
-KERNELS = Path(__file__).parents[1] / "emulation" / "kernels"
+KERNELS = Path(__file__).parent / "kernels"
 
 
 class Emulator:
