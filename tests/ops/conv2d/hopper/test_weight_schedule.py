@@ -5,9 +5,10 @@ from __future__ import annotations
 import heapq
 from dataclasses import replace
 
+import conv2d_reference as reference
 import numpy as np
 import pytest
-from conv2d_cases import OPERATORS, hopper, make, operands, relative_error
+from conv2d_cases import OPERATORS, arrays_of, hopper, make, operands, relative_error
 
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.ops.conv2d import cuda_target
@@ -157,3 +158,14 @@ def test_a_tensor_map_takes_one_row_of_one_kind_of_terms_at_once(row: Configurat
     boxes = [box for a in launch.arguments if isinstance(a, TensorMaps) for box in a.layout[4]]
     assert boxes
     assert {length for box in boxes for length in box[3:]} == {1}
+
+
+def test_ping_pong_warpgroups_at_two_stages() -> None:
+    """The warpgroups would both wait if each held a step until its next has come."""
+    s = make(320, (5, 6), (40, 32), (1, 6), (1, 5))
+    row = next(v for v in CONFIGURATIONS if v.name == "sk_dilated_sm90_bf16_64x64")
+    first, second = (a.astype(arrays_of(row)) for a in operands(WEIGHT, s, "float32"))
+    exact = reference.backward_weight(first.astype("float64"), second.astype("float64"), s)
+    device = hopper()
+    value = device.download(compute(row, device.upload(first), device.upload(second), s))
+    assert relative_error(value.astype("float64"), exact) < 1e-6

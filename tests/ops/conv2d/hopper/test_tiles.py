@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import conv2d_geometry
 import numpy as np
 import pytest
 from conv2d_cases import OPERATORS, arrays_of, hopper, make, operands, relative_error
@@ -131,3 +132,20 @@ def test_tiles_of_few_images_are_wide(v: Configuration) -> None:
     height = 64 if v.operator == WEIGHT else Tile.of(v).BM
     (wide,), (usual,) = tile_widths(v, one), tile_widths(v, eight)
     assert height // wide < 8 <= height // usual
+
+
+def test_a_tile_is_what_its_row_says() -> None:
+    for row in CONFIGURATIONS:
+        if conv2d_geometry.is_hopper(row):
+            tile = Tile.of(row)
+            named = {"BM": tile.BM, "BN": tile.BN, "BLOCKS": tile.blocks}
+            assert named.items() <= row.tile.items()
+            assert tile.math is row.math
+            assert tile.prepared == bool(row.tile.get("PREPARED"))
+
+
+def test_cycles_of_the_tensor_cores() -> None:
+    """1024 multiplications of tf32 per cycle, 2048 of 16 bits; float32 is three products of fp16 terms."""
+    assert Tile(128, 128, MathMode.TF32).cycles == 128 * 128 * 32 / 1024
+    assert Tile(128, 128, MathMode.BF16).cycles == 128 * 128 * 64 / 2048
+    assert Tile(128, 128, MathMode.FP16X3).cycles == 3 * 128 * 128 * 64 / 2048

@@ -4,7 +4,7 @@ Most numbers of a launch (tiles, output pixels per block, stages, splits) change
 other test sees them. tests/golden/conv2d_plans.txt has a line for each launch. If a change is meant, write the file
 anew and measure what has changed with examples/bench_conv.py:
 
-    python tests/ops/conv2d/test_plans.py
+    python tests/ops/conv2d/select/test_plans.py
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from alpha.ops.conv2d.problem import FORWARD, INPUT, Target
 from alpha.ops.conv2d.select.choose import choose
 from alpha.ops.conv2d.shape import ConvShape
 
-FILE = Path(__file__).parents[2] / "golden" / "conv2d_plans.txt"
+FILE = Path(__file__).parents[3] / "golden" / "conv2d_plans.txt"
 HOPPER = Target("cuda", (9, 0), 132, 227 << 10)
 ARCHITECTURES = {"sm_75": ("float32",), "sm_80": PRECISIONS, "sm_90": PRECISIONS}
 
