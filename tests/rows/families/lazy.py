@@ -8,7 +8,8 @@ from typing import Any
 from argument_table import changes
 
 from alpha import nn
-from rows import layers, neighbours
+from rows import layers
+from rows.families import neighbours
 from rows.kinds import LayerRow
 
 COUNTED = ("in_features", "in_channels", "num_features")

@@ -1,6 +1,6 @@
 """The borders of chunks on the cpu: chunks of a few elements, in memory full of garbage, give the usual results.
 
-tests/ops/all/small_chunks.py has a table of everything that cuts; the first tests here hold that the table is complete.
+small_chunks.py has a table of everything that cuts; the first tests here hold that the table is complete.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def test_whatever_cuts_on_the_cpu_is_in_the_table() -> None:
         cutting, others = set(CHUNKS.get(name, ())), set(OTHERS.get(name, ()))
         assert not cutting & others
         assert found == cutting | others, (
-            f"{name}: {sorted(found ^ (cutting | others))} is in tests/ops/all/small_chunks.py or not"
+            f"{name}: {sorted(found ^ (cutting | others))} is in tests/ops/all/sizes/small_chunks.py or not"
         )
     assert CHUNKS.keys() | OTHERS.keys() <= modules().keys()
 

@@ -11,8 +11,9 @@ import primitive_calls
 import pytest
 from helpers import assert_close
 from primitive_calls import CASES, WITH_LENGTH, normal, positive, run
+from rows.calls import TENSOR_ARGUMENTS, call, given, put
+from rows.kinds import each
 from rows.primitives import operands
-from test_every_operator import TENSOR_ARGUMENTS, call, each, given, put
 from trials import trials
 
 import alpha
