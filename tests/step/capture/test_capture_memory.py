@@ -6,6 +6,7 @@ import gc
 from contextlib import suppress
 from typing import Any
 
+import captured_programs
 import numpy as np
 import pytest
 from helpers import failing_allocation
@@ -231,3 +232,44 @@ def test_without_room_for_a_result_that_is_held_the_memory_around_it_stays(cuda:
         step.clear()
     assert cuda.scratch.stats().live > 0
     np.testing.assert_array_equal(held.numpy(), 2.0 * np.arange(1000))
+
+
+def test_memory_of_a_graph_stays_when_the_device_is_short(cuda: CudaDevice) -> None:
+    step = alpha.capture(lambda x: (x * 2.0 + 1.0) * 3.0)
+    x = alpha.tensor(np.arange(5000, dtype=np.float32), device="cuda")
+    kept = [step(x).numpy() for _ in range(6)]
+    assert step.graphs
+    cuda.memory.clear_scratch()
+    held = cuda.scratch.stats().reserved
+    cuda.scratch.trim()
+    assert cuda.scratch.stats().reserved == held > 0
+    np.testing.assert_array_equal(step(x).numpy(), kept[0])
+
+
+def test_memory_of_graphs_is_counted_and_given_back(cuda: CudaDevice) -> None:
+    before = alpha.memory_stats("cuda")
+    p = captured_programs.Program(alpha.capture)
+    p.run(5)
+    p.losses.clear()
+    p.optimizer.zero_grad()
+    (graph,) = p.step.graphs
+    held = alpha.memory_stats("cuda")
+    assert graph.nbytes > 10_000
+    assert held.live >= before.live + graph.nbytes
+    assert held.reserved >= held.live
+    assert held.peak >= held.live
+    p.step.clear()
+    assert alpha.memory_stats("cuda").live <= held.live - graph.nbytes
+    assert cuda.scratch.stats().reserved == 0
+    del p
+
+
+def test_a_step_that_is_dropped_gives_its_graphs_back(cuda: CudaDevice) -> None:
+    p = captured_programs.Program(alpha.capture)
+    p.run(5)
+    p.losses.clear()
+    del p
+    gc.collect()
+    cuda.graphs.close_dropped()
+    assert cuda.scratch.stats().live == 0
+    assert not cuda.graphs._open

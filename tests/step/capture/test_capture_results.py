@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from captured_programs import Program, Wrap, same
 
 import alpha
 from alpha.errors import CaptureError, CaptureWarning
@@ -159,3 +160,31 @@ def test_a_result_that_is_no_argument_any_more_is_noticed(monkeypatch: pytest.Mo
     for name in ("the second argument", "a view of an argument", "a tensor on cpu"):
         with pytest.raises(AssertionError):
             test_what_is_handed_out_is_what_the_step_itself_hands_out(name)
+
+
+def test_results_and_gradients_that_are_held_stay() -> None:
+    def program(wrap: Wrap) -> Program:
+        p = Program(wrap)
+        for _ in range(7):
+            p.run(1)
+            assert p.net.fc.weight.grad is not None
+            p.losses.append(p.net.fc.weight.grad)
+        return p
+
+    same(program)
+
+
+def test_the_result_of_one_is_the_argument_of_another() -> None:
+    first, second = alpha.capture(lambda x: x * 2.0), alpha.capture(lambda y: y + 1.0)
+    for turn in range(8):
+        x = alpha.tensor(np.full(4, float(turn), np.float32), device="cuda")
+        y = first(x)
+        np.testing.assert_array_equal(second(y).numpy(), np.full(4, 2.0 * turn + 1))
+        np.testing.assert_array_equal(y.numpy(), np.full(4, 2.0 * turn))
+    assert len(first.graphs) == len(second.graphs) == 1
+
+
+def test_an_argument_that_is_returned_is_that_of_the_call() -> None:
+    step = alpha.capture(lambda x: (x, x + 1.0))
+    kept = [step(alpha.tensor([float(turn)], device="cuda"))[0] for turn in range(6)]
+    assert [tensor.item() for tensor in kept] == [0, 1, 2, 3, 4, 5]
