@@ -12,7 +12,7 @@ pass, whatever has been set since.
 
 An operator computes more accurately than asked if that is all there is: the cpu computes in float32 in every precision
 (in float64 on float64 arrays), and so do GPUs older than sm_80, which with "bf16" have bfloat16 arrays nonetheless.
-`tests/ops/all/test_math_mode.py` shows what ran.
+`tests/ops/all/numbers/test_math_mode.py` shows what ran.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ import numpy as np
 
 from alpha.core.primitive import Array
 from alpha.ops import conv2d
-from alpha.ops.conv2d import reference
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT
 from alpha.ops.conv2d.shape import ConvShape
 
@@ -25,7 +24,6 @@ class Operator:
     Attributes:
         key: its name in Alpha's table of configurations.
         primitive: primitive(first, second, shape) -> result, with `operands` and `result` named.
-        reference: the same in float64 numpy, straight from the formula.
         nominal: its operations by Table III of the paper, padded and inserted zeros included.
         title: of the chart.
     """
@@ -35,13 +33,18 @@ class Operator:
     primitive: Callable[..., Array]
     operands: tuple[str, str]
     result: str
-    reference: Callable[..., Array]
     nominal: Callable[[ConvShape], int]
     title: str
 
     def skipped(self, s: ConvShape) -> float:
         """The share of the nominal operations that meet a zero, which C-K-S leaves out."""
         return 1 - s.useful * s.flops / self.nominal(s)
+
+    def reference(self, first: np.ndarray, second: np.ndarray, s: ConvShape) -> np.ndarray:
+        """The result in float64, which Alpha computes on the cpu."""
+        operands = (np.ascontiguousarray(array, np.float64) for array in (first, second))
+        result: np.ndarray = self.primitive(*operands, s)
+        return result
 
     def part(self, s: ConvShape) -> Part:
         """Part of the result to compare: some images of Y and dX; some channels of dW, or with groups all of it."""
@@ -103,33 +106,14 @@ def dilated_convolution(s: ConvShape) -> int:
 OPERATORS = {
     operator.name: operator
     for operator in (
-        Operator(
-            "forward",
-            FORWARD,
-            conv2d.conv2d_forward,
-            ("X", "W"),
-            "Y",
-            reference.forward,
-            convolution,
-            "Convolution (forward)",
-        ),
-        Operator(
-            "dX",
-            INPUT,
-            conv2d.conv2d_backward_input,
-            ("dY", "W"),
-            "dX",
-            reference.backward_input,
-            deconvolution,
-            "Deconvolution (dX)",
-        ),
+        Operator("forward", FORWARD, conv2d.conv2d_forward, ("X", "W"), "Y", convolution, "Convolution (forward)"),
+        Operator("dX", INPUT, conv2d.conv2d_backward_input, ("dY", "W"), "dX", deconvolution, "Deconvolution (dX)"),
         Operator(
             "dW",
             WEIGHT,
             conv2d.conv2d_backward_weight,
             ("X", "dY"),
             "dW",
-            reference.backward_weight,
             dilated_convolution,
             "Dilated convolution (dW)",
         ),

@@ -38,7 +38,7 @@ from alpha.runtime.cuda.driver_dry import DryDevice
 from alpha.runtime.recording import StepValue
 
 TESTS = Path(__file__).parents[1]
-sys.path += [str(TESTS / folder) for folder in (".", "support", "ops/all")]
+sys.path += [str(TESTS / folder) for folder in (".", "support", "ops/all/numbers")]
 import axes_geometry  # noqa: E402
 import conv2d_cases  # noqa: E402
 import grouped_geometry  # noqa: E402

@@ -124,11 +124,11 @@ def listed(text: str, heading: str) -> tuple[dict[str, list[str]], dict[str, str
 
 def tests() -> dict[str, str]:
     """The text of each file of tests, with the names of its rows."""
-    files = [*(ROOT / "tests" / "rows").glob("*.py"), *(ROOT / "tests").glob("**/test_*.py")]
+    files = [*(ROOT / "tests" / "rows").glob("**/*.py"), *(ROOT / "tests").glob("**/test_*.py")]
     names = (
         str(file.relative_to(ROOT / "tests"))
         for file in sorted(files)
-        if "parity" not in str(file) and file.stem != "every"
+        if "parity" not in str(file) and file.stem not in ("every", "calls")
     )
     return {name: (ROOT / "tests" / name).read_text() + _names_of_rows(name) for name in names}
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import axes_geometry
+import conv2d_reference as reference
 import numpy as np
 import pytest
 from PIL import Image
 
-from alpha.ops.conv2d import reference
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.runtime import get_device
 

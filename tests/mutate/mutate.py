@@ -47,7 +47,7 @@ NEED_A_GPU = ("driver_pycuda", "tensor_map")
 LEFT_OUT = tuple(f"alpha/runtime/cuda/{name}.py" for name in NEED_A_GPU)
 NOT_RUN = (  # slow, whole programs, or timing; the sanitizer needs more address space than a mutant is given
     *("tests/gate/", "tests/parity/", "tests/examples/", "tests/mutate/"),
-    *("tests/emulation/test_emulation_speed.py", "tests/emulation/test_emulation_sanitizer.py"),
+    *("tests/emulation/test_emulation_speed.py", "tests/emulation/faults/test_emulation_sanitizer.py"),
 )
 # They build kernels. Tests of their mutants begin with an empty cache, else they would find what is built already.
 BUILDERS = tuple(f"alpha/runtime/cuda/{name}.py" for name in ("cache", "compile", "emulated/emulated_compiler"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rows import lazy
+from rows.families import lazy
 from rows.kinds import LayerRow
 from trials import trials
 

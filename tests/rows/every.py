@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from rows import (
+from rows import functions, layers
+from rows.activations import ACTIVATIONS
+from rows.families import (
     attention,
     compositions,
     dropouts,
     elementwise,
-    functions,
     images,
     in_place,
-    layers,
     lazy,
     neighbours,
     reductions,
     structure,
 )
-from rows.activations import ACTIVATIONS
 from rows.losses import LOSSES
 
 FUNCTIONS = [

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import itertools
 
+import conv2d_reference as reference
 import ml_dtypes
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 import alpha
 from alpha.errors import ShapeError
-from alpha.ops.conv2d import cpu, reference
+from alpha.ops.conv2d import cpu
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape

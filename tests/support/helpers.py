@@ -194,6 +194,26 @@ def check_torch(
         assert_close(x.grad.numpy(), twin.grad.numpy(), length, f"gradient of argument {index}")
 
 
+def check_equal_torch(ours: Callable[..., Any], theirs: Callable[..., Any], device: str, *arrays: np.ndarray) -> None:
+    """Compare a function that moves numbers with PyTorch: equal values, and gradients but for the rounding of sums."""
+    torch = pytest.importorskip("torch")
+    xs = [alpha.tensor(array, device=device, requires_grad=True) for array in arrays]
+    twins = [torch.tensor(array, requires_grad=True) for array in arrays]
+    y, expected = ours(*xs), theirs(*twins)
+    np.testing.assert_array_equal(y.numpy(), expected.detach().numpy())
+    g = np.random.default_rng(3).standard_normal(y.shape).astype(np.float32)
+    y.backward(alpha.tensor(np.asarray(g), device=device))
+    expected.backward(torch.tensor(g))
+    for x, twin in zip(xs, twins, strict=True):
+        assert x.grad is not None
+        np.testing.assert_allclose(x.grad.numpy(), twin.grad.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def normal_numbers(*shape: int) -> np.ndarray:
+    """Normal numbers of float32, the same in each call."""
+    return np.random.default_rng(2).standard_normal(shape).astype(np.float32)
+
+
 def nchw(function: Callable[..., Any]) -> Callable[..., Any]:
     """A PyTorch function of images, on NHWC tensors."""
 

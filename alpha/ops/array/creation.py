@@ -168,7 +168,7 @@ def full(
     """A tensor of one number; its dtype is that of the number by default: bool, int64 or float32."""
     kind = np.asarray(fill_value).dtype if dtype is None else as_dtype(dtype)
     kind = FLOAT32 if dtype is None and kind.kind == "f" else kind
-    shape, value = shape_of("full", (size,)), number("full", fill_value, kind)
+    shape, value = shape_of("full", (size,)), number_of_dtype("full", fill_value, kind)
     return Tensor(filled(shape, value, kind, device_of(device)).array, requires_grad)
 
 
@@ -184,7 +184,7 @@ def from_numpy(array: Any) -> Tensor:
     return tensor(array)
 
 
-def number(operator: str, value: Any, dtype: DType) -> Any:
+def number_of_dtype(operator: str, value: Any, dtype: DType) -> Any:
     """The value in that dtype; `ValueError` for an integer that does not fit."""
     values = np.asarray(value)
     check_fits(operator, values, dtype)
@@ -214,7 +214,7 @@ def full_like(
 ) -> Tensor:
     """One number in the shape of x, and by default in its dtype and on its device."""
     kind, where = like(x, dtype, device)
-    return Tensor(filled(x.shape, number("full_like", fill_value, kind), kind, where).array, requires_grad)
+    return Tensor(filled(x.shape, number_of_dtype("full_like", fill_value, kind), kind, where).array, requires_grad)
 
 
 @check_arguments
@@ -262,7 +262,7 @@ def new_full(
 ) -> Tensor:
     """One number in that shape, by default in the dtype of x and on its device."""
     kind, where = like(x, dtype, device)
-    array = filled(shape_of("new_full", (size,)), number("new_full", fill_value, kind), kind, where).array
+    array = filled(shape_of("new_full", (size,)), number_of_dtype("new_full", fill_value, kind), kind, where).array
     return Tensor(array, requires_grad)
 
 
@@ -404,10 +404,10 @@ def randint(
         low, high, size = 0, low, high
     shape = shape_of("randint", (size,))
     found = as_dtype(dtype), device_of(device)
-    return Tensor(_integers("randint", low, high, shape, *found, generator))
+    return Tensor(random_integers("randint", low, high, shape, *found, generator))
 
 
-def _integers(
+def random_integers(
     operator: str,
     low: Any,
     high: Any,
@@ -416,6 +416,11 @@ def _integers(
     device: Any,
     generator: Generator | None = None,
 ) -> Array:
+    """Draw integers from `low` up to, and without, `high`; errors name the operator.
+
+    Raises:
+        ValueError: there is no integer from low to high, or there are more than 2^32.
+    """
     least, most = integer(operator, "low", low), integer(operator, "high", high)
     if not 0 < most - least <= 2**32:
         raise ValueError(f"{operator}: {most - least} integers from low={least} to high={most}; 1 to 2^32 are needed")
@@ -440,4 +445,4 @@ def randn_like(x: AnyTensor, *, dtype: DTypeLike = None, device: Where = None, r
 def randint_like(x: AnyTensor, low: int, high: Any = None, *, dtype: DTypeLike = None, device: Where = None) -> Tensor:
     """`randint` in the shape of x, and by default in its dtype and on its device."""
     least, most = (0, low) if high is None else (low, high)
-    return Tensor(_integers("randint_like", least, most, x.shape, *like(x, dtype, device)))
+    return Tensor(random_integers("randint_like", least, most, x.shape, *like(x, dtype, device)))

@@ -31,10 +31,10 @@ from alpha.ops.array.creation import (
     UNIFORM,
     Size,
     Where,
-    _integers,
     device_of,
     drawn,
     floating_dtype,
+    random_integers,
     shape_of,
 )
 from alpha.ops.indexing.gather_scatter import scatter
@@ -236,7 +236,7 @@ def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: floa
 def randperm(n: int, *, generator: Generator | None = None, dtype: DTypeLike = INT64, device: Where = None) -> Tensor:
     """The integers from 0 up to, and without, n in random order   -> (n,)"""
     count, kind = integer("randperm", "n", n, 0), as_dtype(dtype)
-    keys = Tensor(_integers("randperm", 0, 2**32, (count,), INT64, device_of(device), generator))
+    keys = Tensor(random_integers("randperm", 0, 2**32, (count,), INT64, device_of(device), generator))
     return argsort(keys).astype(kind)
 
 

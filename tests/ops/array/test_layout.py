@@ -101,6 +101,8 @@ def test_errors(device: str) -> None:
             x.reshape(shape)
     with pytest.raises(ShapeError, match=r"transpose: 1 is not an axis of shape \(4,\)"):
         F.transpose(alpha.tensor(np.zeros(4, np.float32), device=device), 0, 1)
+    with pytest.raises(ShapeError, match=r"unflatten: sizes=\(2, 3\) do not fit axis 1 of shape \(1, 4, 4, 3\)"):
+        F.unflatten(alpha.zeros(1, 4, 4, 3, device=device), 1, (2, 3))
 
 
 @pytest.mark.parametrize("shape", [(-2, -2), (-2, 2), (2, -3), (-1, -1), (3,), (0, -1), (-4,)], ids=str)

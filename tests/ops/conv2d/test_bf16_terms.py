@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from math import prod
 
+import conv2d_reference as reference
 import numpy as np
 import pytest
 from conv2d_cases import hopper, make, relative_error
 
-from alpha.ops.conv2d import reference
 from alpha.ops.conv2d.hopper.output_tiles import Tile
 from alpha.ops.conv2d.hopper.weight_schedule import weight_schedule
 from alpha.ops.conv2d.hopper.weight_tiles import WeightTile, weight_tile

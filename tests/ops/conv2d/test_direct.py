@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+import conv2d_reference as reference
 import ml_dtypes
 import numpy as np
 import pytest
@@ -12,7 +13,6 @@ from conv2d_cases import reordered
 
 import alpha
 from alpha.core.numerics import BFLOAT16, FLOAT32
-from alpha.ops.conv2d import reference
 from alpha.ops.conv2d.plan import compute, plan_configuration
 from alpha.ops.conv2d.problem import FORWARD, WEIGHT, Configuration, ConvProblem, Target
 from alpha.ops.conv2d.select import time_model

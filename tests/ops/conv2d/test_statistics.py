@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import conv2d_geometry
+import conv2d_reference as reference
 import numpy as np
 import pytest
 from conv2d_cases import arrays_of, hopper, make, operands, reordered
@@ -16,7 +17,6 @@ from launch_log import observed_launches
 import alpha
 import alpha.nn.functional as F
 from alpha import Tensor, nn
-from alpha.ops.conv2d import reference
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.hopper import output_launch, output_tiles
 from alpha.ops.conv2d.hopper.output_tiles import Tile

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+import conv2d_reference as reference
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import alpha
-from alpha.ops.conv2d import reference
 from alpha.ops.conv2d.problem import FORWARD, INPUT
 from alpha.ops.conv2d.shape import Axis, ConvShape, segments, split_segments
 from alpha.ops.convolution import pieces

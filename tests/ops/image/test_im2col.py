@@ -1,14 +1,16 @@
-"""Windows of images as rows, and rows as images: gradients, and PyTorch's values."""
+"""Windows of images as rows, and rows as images: gradients, PyTorch's values, errors."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers import check_gradient, check_torch
 
 import alpha
 import alpha.nn.functional as F
+from alpha import ShapeError
 
 WINDOWS: list[dict[str, Any]] = [
     {"kernel_size": 2},
@@ -37,3 +39,11 @@ def test_windows_as_in_pytorch(device: str, given: dict[str, Any]) -> None:
     rows = F.unfold(alpha.zeros((2, 5, 4, 3)), **given).shape
     check_torch(lambda x: F.unfold(x, **given), unfold, (2, 5, 4, 3), device=device)
     check_torch(lambda x: F.fold(x, (5, 4), **given), fold, rows, device=device)
+
+
+def test_windows_that_do_not_fit_are_refused(device: str) -> None:
+    x = alpha.tensor(np.zeros((1, 4, 4, 3), np.float32), device=device)
+    with pytest.raises(ShapeError, match=r"unfold: there is no window of \(5, 5\) in images \(4, 4\) of 3 channels"):
+        F.unfold(x, 5)
+    with pytest.raises(ShapeError, match="fold: 3 x 3 windows need as many rows, x has 4"):
+        F.fold(x.reshape(1, 4, 12), 4, 2)

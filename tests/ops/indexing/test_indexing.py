@@ -1,4 +1,4 @@
-"""Reading and writing parts of tensors, joins and cuts, and the order of axes: PyTorch's values and gradients."""
+"""Reading and writing parts of tensors by indices: PyTorch's values and gradients, dtypes, graphs, errors."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import check_equal_torch, normal_numbers
 
 import alpha
 import alpha.nn.functional as F
 from alpha import ShapeError, Tensor
-from alpha.ops.kernel.views import View, merged_axes
 
 MASK = np.random.default_rng(1).random((4, 5, 6)) > 0.5
 ROW_MASK = np.array([True, False, True, True, False])
@@ -39,30 +39,11 @@ def both(index: Any, device: str) -> tuple[Any, Any]:
     return (ours, theirs) if isinstance(index, tuple) else (ours[0], theirs[0])
 
 
-def check(ours: Callable[..., Any], theirs: Callable[..., Any], device: str, *arrays: np.ndarray) -> None:
-    """The same values, and the same gradients but for the rounding of sums."""
-    torch = pytest.importorskip("torch")
-    xs = [alpha.tensor(array, device=device, requires_grad=True) for array in arrays]
-    twins = [torch.tensor(array, requires_grad=True) for array in arrays]
-    y, expected = ours(*xs), theirs(*twins)
-    np.testing.assert_array_equal(y.numpy(), expected.detach().numpy())
-    g = np.random.default_rng(3).standard_normal(y.shape).astype(np.float32)
-    y.backward(alpha.tensor(np.asarray(g), device=device))
-    expected.backward(torch.tensor(g))
-    for x, twin in zip(xs, twins, strict=True):
-        assert x.grad is not None
-        np.testing.assert_allclose(x.grad.numpy(), twin.grad.numpy(), rtol=1e-5, atol=1e-6)
-
-
-def numbers(*shape: int) -> np.ndarray:
-    return np.random.default_rng(2).standard_normal(shape).astype(np.float32)
-
-
 @pytest.mark.torch
 @pytest.mark.parametrize("index", INDICES, ids=label)
 def test_reading(device: str, index: Any) -> None:
     ours, theirs = both(index, device)
-    check(lambda x: x[ours], lambda x: x[theirs], device, numbers(4, 5, 6))
+    check_equal_torch(lambda x: x[ours], lambda x: x[theirs], device, normal_numbers(4, 5, 6))
 
 
 def written(index: Any) -> Callable[[Any, Any], Any]:
@@ -78,13 +59,13 @@ def written(index: Any) -> Callable[[Any, Any], Any]:
 @pytest.mark.parametrize("index", [index for index in INDICES if index is not False], ids=label)
 def test_writing(device: str, index: Any) -> None:
     """A value of the shape of the part, one that repeats along it, and a single number. Places come once each."""
-    x = numbers(4, 5, 6)
+    x = normal_numbers(4, 5, 6)
     ours, theirs = both(index, device)
     repeated = any(mark in str(index) for mark in ("[0, 0", "1, 1]", "[2 2]", "2,  2]"))
     # of repeated places PyTorch does not say which value stays
     part = () if repeated else alpha.tensor(x)[both(index, "cpu")[0]].shape
     for shape in {part, part[-1:] if part and part[-1] == 6 else (), ()}:
-        check(written(ours), written(theirs), device, x, numbers(*shape))
+        check_equal_torch(written(ours), written(theirs), device, x, normal_numbers(*shape))
 
 
 def test_a_number_of_another_dtype_is_assigned(device: str) -> None:
@@ -106,10 +87,10 @@ def test_of_repeated_places_the_last_value_stays(device: str) -> None:
 def test_gradients_of_repeated_places_are_repeatable(device: str) -> None:
     """Added in the order of the indices: the same bits again, and with other work between."""
     at = alpha.tensor(np.random.default_rng(0).integers(-5, 5, (40, 11)), device=device)
-    g = alpha.tensor(numbers(40, 11, 8), device=device)
+    g = alpha.tensor(normal_numbers(40, 11, 8), device=device)
     found = []
     for _ in range(2):
-        x = alpha.tensor(numbers(5, 8), device=device, requires_grad=True)
+        x = alpha.tensor(normal_numbers(5, 8), device=device, requires_grad=True)
         x[at].backward(g)
         assert x.grad is not None
         found.append(x.grad.numpy().tobytes())
@@ -137,7 +118,7 @@ def test_parts_are_written_through_and_rows_by_number_are_a_copy(device: str) ->
 
 
 def test_writes_are_seen_by_the_graph(device: str) -> None:
-    x = alpha.tensor(numbers(3, 4), device=device, requires_grad=True)
+    x = alpha.tensor(normal_numbers(3, 4), device=device, requires_grad=True)
     with pytest.raises(alpha.GradientError, match="a leaf tensor that requires a gradient cannot be written"):
         x[0] = 1.0
     y = x * 2.0
@@ -184,7 +165,7 @@ def test_dtypes_of_a_join_are_pytorchs(device: str) -> None:
 def test_a_step_may_read_and_write_by_index_arrays(device: str) -> None:
     """Nothing of it waits for the host, and a replay reads the indices of its own step."""
 
-    x = alpha.tensor(numbers(4, 3), device=device, requires_grad=True)
+    x = alpha.tensor(normal_numbers(4, 3), device=device, requires_grad=True)
 
     @alpha.capture
     def step(at: Tensor) -> Tensor:
@@ -197,7 +178,7 @@ def test_a_step_may_read_and_write_by_index_arrays(device: str) -> None:
     for seed in range(6):
         at = np.random.default_rng(seed).permutation(3)[:2]
         y = step(alpha.tensor(at, device=device)).numpy()
-        expected = numbers(4, 3)
+        expected = normal_numbers(4, 3)
         expected[at, 1:] = expected[at, :1]
         np.testing.assert_array_equal(y, expected)
 
@@ -207,13 +188,13 @@ def test_a_mask_in_a_captured_step_is_an_error() -> None:
     def step(x: Tensor) -> Tensor:
         return x[x > 0]
 
-    x = alpha.tensor(numbers(4), device="cuda")
+    x = alpha.tensor(normal_numbers(4), device="cuda")
     with pytest.raises(alpha.CaptureError, match="a mask selects a number of elements that only the host can count"):
         step(x)
 
 
 def test_an_index_array_that_is_out_of_range(device: str) -> None:
-    x = alpha.tensor(numbers(3, 2), device=device, requires_grad=True)
+    x = alpha.tensor(normal_numbers(3, 2), device=device, requires_grad=True)
     with pytest.raises(IndexError, match="index 3 is out of range for an axis of length 3"):
         x[[0, 3]]
     at = alpha.tensor([0, 3, -4], device=device)
@@ -263,82 +244,6 @@ def test_errors(device: str) -> None:
         F.pad(x, (3, 0), "reflect")
 
 
-def test_axes_of_a_copy_are_merged() -> None:
-    whole = View.whole((4, 5, 6))
-    assert merged_axes(whole, whole) == [(120, 1, 1)]
-    assert merged_axes(View.whole((4, 5, 3)), whole.sliced(2, 1, 3)) == [(20, 6, 3), (3, 1, 1)]
-    assert merged_axes(View.whole((6, 4, 5)), whole.permuted((2, 0, 1))) == [(6, 1, 20), (20, 6, 1)]
-    long = View.whole((2, 3) * 5)
-    with pytest.raises(ShapeError, match="a box of 10 axes with strides of their own"):
-        merged_axes(View.whole(long.shape[::-1]), long.permuted(tuple(range(9, -1, -1))))
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("mode", ["constant", "reflect", "replicate", "circular"])
-@pytest.mark.parametrize("numbers_", [(1, 2), (0, 1, 2, 0), (-1, 1, -2, 1), (-1, -1, 2, -1), (4, 0, 0, 3)], ids=str)
-def test_padding(device: str, mode: str, numbers_: tuple[int, ...]) -> None:
-    torch = pytest.importorskip("torch")
-    x = numbers(2, 3, 6) if len(numbers_) == 2 else numbers(2, 3, 5, 6)
-    check(lambda x: F.pad(x, numbers_, mode), lambda x: torch.nn.functional.pad(x, numbers_, mode), device, x)
-
-
-def test_padding_that_would_surround_a_map_of_pytorch_warns() -> None:
-    images = alpha.ones(2, 5, 6, 3)
-    with pytest.warns(UserWarning, match=r"adds 1 channels on both sides of the images \(2, 5, 6, 3\), which are NHWC"):
-        F.pad(images, (1, 1, 2, 2))
-    assert F.pad(images, (0, 0, 1, 1, 2, 2)).shape == (2, 9, 8, 3)
-    for x, pad in (
-        (alpha.ones(2, 5, 6, 8), (1, 1, 2, 2)),
-        (images, (0, 1, 0, 1)),
-        (images, (0, 0, 1, 1)),
-        (images, (1, 1)),
-    ):
-        F.pad(x, pad)  # scores of an attention, or one axis
-
-
-def test_padding_that_does_not_fit_is_refused() -> None:
-    x = alpha.ones(3, 4)
-    wrong: list[tuple[tuple[Any, ...], type[Exception], str]] = [
-        (((1, 1), "mirror"), ValueError, "mode='mirror' is not one of constant, reflect, replicate, circular"),
-        (((1, 1, 1),), ShapeError, r"pad=\(1, 1, 1\) must be pairs, one for each of the last axes of shape \(3, 4\)"),
-        (((1,) * 6,), ShapeError, r"pad=\(1, 1, 1, 1, 1, 1\) must be pairs"),
-        (((1, 1), "constant", "0"), TypeError, "value='0' is not a number"),
-        (((1, 1), "reflect", 0.0), ValueError, "value=0.0 is for mode='constant', not for mode='reflect'"),
-        (((-3, -2),), ShapeError, r"axis 1 of shape \(3, 4\) is shorter than -3 and -2 take away"),
-        (((0, 4), "reflect"), ShapeError, "0 and 4 do not fit axis 1 .* mode='reflect'; each may be at most 3"),
-        (((5, 0), "circular"), ShapeError, "5 and 0 do not fit axis 1 .* mode='circular'; each may be at most 4"),
-        (((-5, 0), "replicate"), ShapeError, "-5 and 0 do not fit axis 1"),
-    ]
-    for given, error, message in wrong:
-        with pytest.raises(error, match=rf"^pad: {message}"):
-            F.pad(x, *given)
-    with pytest.raises(ShapeError, match=r"^pad: .* mode='replicate'; each may be at most 0"):
-        F.pad(alpha.ones(3, 0), (1, 0), "replicate")
-    for given in (((-2, -2),), ((3, 3), "reflect"), ((4, 4), "circular"), ((-4, 0), "replicate")):  # just so
-        F.pad(x, *given)
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("dim", [0, 1])
-def test_gathering_and_scattering_a_part(device: str, dim: int) -> None:
-    """An index that is shorter than x and src on every axis, and names places several times."""
-    torch = pytest.importorskip("torch")
-    at = np.array([[2, 0, 2, 1], [0, 0, 1, 3], [1, 2, 0, 2]])[: 4 - dim, :3]
-    once = np.argsort(numbers(*at.shape), axis=dim)
-    index, twin = alpha.tensor(at, device=device), torch.tensor(at)
-    places, twins = alpha.tensor(once, device=device), torch.tensor(once)
-    x, src = numbers(4, 5), numbers(4, 4)
-    check(lambda x: x.gather(dim, index), lambda x: x.gather(dim, twin), device, x)
-    check(lambda x: x.index_select(dim, index[0]), lambda x: x.index_select(dim, twin[0]), device, x)
-
-    def part(v: Any) -> Any:
-        return v[: at.shape[0], : at.shape[1]]  # PyTorch has no gradient of a longer src
-
-    check(lambda x, v: x.scatter(dim, places, v), lambda x, v: x.scatter(dim, twins, part(v)), device, x, src)
-    whole = np.round(4 * x), np.round(4 * src)  # sums without rounding
-    check(lambda x, v: x.scatter_add(dim, index, v), lambda x, v: x.scatter_add(dim, twin, part(v)), device, *whole)
-
-
 def test_parts_of_nothing_are_taken(device: str) -> None:
     x = alpha.zeros(0, 3, 4, device=device, requires_grad=True)
     assert x[:, 1:2].shape == (0, 1, 4)
@@ -347,68 +252,6 @@ def test_parts_of_nothing_are_taken(device: str) -> None:
     x[:, 2].sum().backward()
     assert x.grad is not None
     assert x.grad.shape == x.shape
-
-
-def test_scattered_values_are_cast_to_the_dtype_of_x(device: str) -> None:
-    x = alpha.tensor(numbers(3, 2), device=device)
-    index = alpha.tensor([[0, 1]], device=device)
-    src = alpha.tensor([[1.25, 2.5]], dtype="bfloat16", device=device, requires_grad=True)
-    for function, wanted in ((F.scatter, [1.25, 2.5]), (F.scatter_add, x.numpy()[[0, 1], [0, 1]] + [1.25, 2.5])):
-        y = function(x, 0, index, src)
-        assert y.dtype == np.float32
-        np.testing.assert_array_equal(y.numpy()[[0, 1], [0, 1]], np.float32(wanted))
-        src.grad = None
-        (y * 2.0).sum().backward()
-        assert src.grad is not None
-        assert src.grad.dtype == src.dtype
-        np.testing.assert_array_equal(src.grad.numpy().astype(np.float32), [[2, 2]])
-    assert F.scatter_add(x.bfloat16(), 0, index, x[:1]).dtype == src.dtype
-
-
-def test_gathering_is_refused_with_the_shapes(device: str) -> None:
-    x, index = alpha.tensor(numbers(3, 4), device=device), alpha.tensor(np.zeros((2, 5), np.int64), device=device)
-    with pytest.raises(ShapeError, match=r"gather: index is longer than x on another axis than 0  \(x \(3, 4\), index"):
-        F.gather(x, 0, index)
-    with pytest.raises(ShapeError, match=r"scatter_add: src is shorter than index"):
-        F.scatter_add(x, 1, index, x[:1])
-    with pytest.raises(TypeError, match=r"scatter: x of dtype int64 cannot hold src of dtype float32"):
-        F.scatter(index, 1, index, x)
-    with pytest.raises(TypeError, match=r"index_select: index has dtype float32; int64 or int32 is needed"):
-        F.index_select(x, 0, x[0])
-    wrong: list[tuple[Callable[[], Any], type[Exception], str]] = [
-        (lambda: F.gather(x, 0, index[0]), ShapeError, r"gather: x and index need as many axes  \(x \(3, 4\), index"),
-        (lambda: F.take_along_dim(x, index[0], 1), ShapeError, "take_along_dim: as many axes are needed"),
-        (lambda: F.take_along_dim(x, index, 1), ShapeError, "take_along_dim: the axes do not broadcast"),
-        (lambda: F.take_along_dim(x, x, 1), TypeError, "take_along_dim: index has dtype float32; int64 or int32"),
-        (lambda: F.index_select(x, 0, index), ShapeError, r"index_select: index \(I,\) or \(\) is needed"),
-        (lambda: F.index_select(x.sum(), 0, index[0]), ShapeError, "index_select: x is a number, so index has one"),
-        (
-            lambda: F.index_add(x, 0, index, x),
-            ShapeError,
-            r"index_add: index \(I,\) and source as x, but I long on axis 0",
-        ),
-        (
-            lambda: F.index_add(x, 0, index[0], x),
-            ShapeError,
-            r"index_add: .* \(x \(3, 4\), index \(5,\), source \(3, 4\)",
-        ),
-        (
-            lambda: F.index_add(x > 0, 0, index[0, :3], x > 0),
-            TypeError,
-            "index_add: x has dtype bool, which has no sum",
-        ),
-        (lambda: F.scatter(x, 0, index, x, reduce="multiply"), ValueError, "scatter: reduce='multiply' is not offered"),
-        (lambda: F.scatter(x, 0, index, "1"), TypeError, "scatter: src is a str, a Tensor or a number is needed"),
-        (lambda: F.scatter(x, 0, x, 1.0), TypeError, "scatter: index has dtype float32; int64 or int32 is needed"),
-        (lambda: F.gather(x, 0, x[:0]), TypeError, "gather: index has dtype float32; int64 or int32 is needed"),
-        (lambda: F.scatter_add(x, 0, x[:0], x), TypeError, "scatter_add: index has dtype float32; int64 or int32"),
-    ]
-    for call, error, message in wrong:
-        with pytest.raises(error, match=rf"^{message}"):
-            call()
-    if device == "cpu":
-        with pytest.raises(IndexError, match=r"index 7 is out of range for an axis of length 3"):
-            F.gather(x, 0, alpha.tensor([[7]]))
 
 
 # -- gradients of several parts ---------------------------------------------------------------------

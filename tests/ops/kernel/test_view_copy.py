@@ -11,8 +11,9 @@ from launch_log import observed_launches
 from trials import trials
 
 import alpha
+from alpha import ShapeError
 from alpha.ops.kernel import views as view_copy
-from alpha.ops.kernel.views import View, plan_copy, read_view, write_view
+from alpha.ops.kernel.views import View, merged_axes, plan_copy, read_view, write_view
 from alpha.runtime.cuda.cuda_device import CudaDevice
 
 DTYPES = [np.dtype(name) for name in ("uint8", "uint16", "float32", "float64")]
@@ -156,3 +157,13 @@ def test_divisions_are_multiplications() -> None:
         for i in (*near, 2**31 - 1, 2**30 + 12345):
             if 0 <= i < 2**31:
                 assert (i * multiplier >> 32) >> shift == i // length
+
+
+def test_axes_of_a_copy_are_merged() -> None:
+    whole = View.whole((4, 5, 6))
+    assert merged_axes(whole, whole) == [(120, 1, 1)]
+    assert merged_axes(View.whole((4, 5, 3)), whole.sliced(2, 1, 3)) == [(20, 6, 3), (3, 1, 1)]
+    assert merged_axes(View.whole((6, 4, 5)), whole.permuted((2, 0, 1))) == [(6, 1, 20), (20, 6, 1)]
+    long = View.whole((2, 3) * 5)
+    with pytest.raises(ShapeError, match="a box of 10 axes with strides of their own"):
+        merged_axes(View.whole(long.shape[::-1]), long.permuted(tuple(range(9, -1, -1))))

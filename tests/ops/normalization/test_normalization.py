@@ -1,4 +1,4 @@
-"""Layer, root-mean-square, group and instance normalisation: gradients, PyTorch's values, accuracy, sizes, errors."""
+"""Normalisation of layers, groups, instances and neighbours: gradients, PyTorch's values, accuracy, sizes, errors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import check_gradient, check_torch
+from helpers import check_gradient, check_torch, nchw
 
 import alpha
 import alpha.nn.functional as F
@@ -55,6 +55,28 @@ def test_groups_as_in_pytorch(device: str, shape: tuple[int, ...], groups: int) 
 
     check_torch(lambda x, w, b: F.group_norm(x, groups, w, b, 0.1), twin, shape, C, C, device=device)
     check_torch(lambda x: F.group_norm(x, groups, eps=0.1), twin, shape, device=device)
+
+
+@pytest.mark.torch
+def test_instances_as_in_pytorch(device: str) -> None:
+    twins: Any = pytest.importorskip("torch").nn.functional
+    check_torch(
+        lambda x, w, b: F.instance_norm(x, None, None, w, b),
+        nchw(lambda x, w, b: twins.instance_norm(x, None, None, w, b)),
+        *((2, 4, 3, 4), (4,), (4,)),
+        device=device,
+    )
+
+
+@pytest.mark.torch
+def test_local_responses_as_in_pytorch(device: str) -> None:
+    twins: Any = pytest.importorskip("torch").nn.functional
+    check_torch(
+        lambda x: F.local_response_norm(x, 4, 0.5, 0.6, 1.2),
+        nchw(lambda x: twins.local_response_norm(x, 4, 0.5, 0.6, 1.2)),
+        (2, 4, 3, 5),
+        device=device,
+    )
 
 
 def test_gradients() -> None:
@@ -150,6 +172,16 @@ def test_errors(device: str) -> None:
         F.rms_norm(x, ())
     with pytest.raises(TypeError, match=r"normalized_shape=2\.5 is not an integer"):
         F.layer_norm(x, 2.5)  # type: ignore[arg-type]
+
+
+def test_errors_of_instances(device: str) -> None:
+    x = alpha.tensor(np.zeros((1, 4, 4, 3), np.float32), device=device)
+    with pytest.raises(ShapeError, match=r"instance_norm: x \(N, \.\., C\) of more than one pixel is needed"):
+        F.instance_norm(x[:, :1, :1])
+    with pytest.raises(ShapeError, match="use_input_stats=False needs running_mean and running_var"):
+        F.instance_norm(x, use_input_stats=False)
+    with pytest.raises(ShapeError, match=r"InstanceNorm2d: x \(H, W, C\) or \(N, H, W, C\) is needed"):
+        nn.InstanceNorm2d(3)(x.reshape(16, 3))
 
 
 @pytest.mark.parametrize("layer", [nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d])

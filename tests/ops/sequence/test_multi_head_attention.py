@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rows.attention import HIDDEN, MORE, PADDING, SEPARATE, USUAL
+from rows.families.attention import HIDDEN, MORE, PADDING, SEPARATE, USUAL
 from trials import trials
 
 import alpha
