@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,12 @@ def read_photos(
     """
     train_size = round(image_size * MARGIN) if cut else image_size
     options: dict[str, Any] = {"workers": workers, "on_error": on_error}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".* left out", category=RuntimeWarning)  # `skipped` says it
+        return _read(folder, image_size, train_size, share, seed, options)
+
+
+def _read(folder: Path, image_size: int, train_size: int, share: float, seed: int, options: dict[str, Any]) -> Photos:
     train = folder / "train"
     if not train.is_dir():
         return _split(folder, image_size, train_size, share, seed, options)

@@ -51,7 +51,7 @@ class Report:
         matrix = self.matrix
         counts, hits = matrix.sum(axis=1), np.diag(matrix)
         accuracy = np.divide(hits, counts, out=np.full(len(counts), np.nan), where=counts > 0)
-        order = np.argsort(accuracy, kind="stable")
+        order = np.argsort(accuracy, kind="stable")  # NaN, of classes without a photo, last
         text = [f"test accuracy {hits.sum() / max(1, counts.sum()):.1%} of {counts.sum()} photos"]
         lowest = [f"{self.classes[place]} {accuracy[place]:.0%}" for place in order[:3]]
         text.append(f"classes with the lowest accuracy: {', '.join(lowest)}")
@@ -63,7 +63,7 @@ class Report:
             if off[row, column]
         ]
         if pairs:
-            text.append(f"most frequent mistakes: {', '.join(pairs)}")
+            text += ["most frequent mistakes:", *(f"  {pair}" for pair in pairs)]
         return text
 
 
@@ -131,7 +131,7 @@ def _draw_matrix(path: Path, report: Report, title: str) -> None:
     figure = _figure(size, size)
     axes = figure.subplots()
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    axes.set_title(f"{title}\nshare of each class (row) that was taken for a class (column)", fontsize=10)
+    axes.set_title(f"{title}\nrow: class, column: what it was taken for", fontsize=10)
     axes.set_xlabel("prediction")
     axes.set_ylabel("class")
     step = max(1, count // LARGEST_MATRIX)
@@ -155,7 +155,7 @@ def _draw_mistakes(path: Path, report: Report, photos: Photos, title: str) -> No
     figure = _figure(1.75 * columns, 0.7 + 2.15 * rows)
     what = f"the {len(worst)} surest of {len(report.mistakes)} mistakes" if len(worst) else "no mistakes"
     figure.suptitle(f"{title}: {what}", fontsize=11)
-    panels = figure.subplots(rows, columns, squeeze=False).flat
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes in panels:
         axes.axis("off")
     for axes, place in zip(panels, worst, strict=False):

@@ -13,6 +13,7 @@ and when Ctrl-C or SIGTERM stops the run, and curves.png and report/ at the end.
 from __future__ import annotations
 
 import argparse
+import difflib
 import inspect
 import signal
 import sys
@@ -29,7 +30,7 @@ from alpha.commands.report import Report, write_report
 from alpha.core.numerics import PRECISIONS, computed_precision
 from alpha.data import DataLoader
 from alpha.data.images.image_files import shown
-from alpha.errors import AlphaError, CheckpointError, TrainingError
+from alpha.errors import AlphaError, CheckpointError, ConfigError, TrainingError
 from alpha.models import saved
 from alpha.models.saved import Description
 from alpha.module.module import Module
@@ -63,8 +64,10 @@ DEFAULTS = {
     "seed": 0,
     "keep_best": 1,
 }
+FINE_TUNING_LR = 1e-4  # with --weights, which larger steps would undo
 CHANGED = ("epochs", "lr")  # options that may differ when a run goes on
 FREE = ("workers",)  # options on which nothing depends
+FEW = 5  # of what is left out are shown
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -76,12 +79,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("folder", type=path, nargs="?", metavar="FOLDER", help="of photos; FOLDER/CLASS/NAME.jpg")
-    add("--model", choices=saved.names(), metavar="NAME", help=f"default: resnet18; also {names_as_help()}")
+    add("--model", type=network, metavar="NAME", help=f"default: resnet18; also {names_as_help()}")
     add("--weights", type=path, metavar="FILE", help="begin with the weights of this run or file, but a new last layer")
     add("--image-size", type=positive_int, metavar="N", help="height and width in pixels; default: 128")
     add("--epochs", type=positive_int, metavar="N", help="default: 20")
     add("--batch-size", type=positive_int, metavar="N", help="default: 64")
-    add("--lr", type=positive_float, metavar="X", help="the first learning rate, of AdamW; default: 0.001")
+    add("--lr", type=positive_float, metavar="X", help="the first learning rate, of AdamW; default: 0.001, with --weights 0.0001")
     add("--schedule", choices=["constant", "cosine"], help="of the learning rate; default: cosine, to 0")
     add(
         "--augment",
@@ -111,6 +114,16 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return args
 
 
+def network(text: str) -> str:
+    """The name of a network."""
+    names = saved.names()
+    if text not in names:
+        close = [name for name in names if text in name] or difflib.get_close_matches(text, names)
+        hint = f"; is it {' or '.join(close[:3])}?" if close else ""
+        raise argparse.ArgumentTypeError(f"there is no network {text!r}{hint}")
+    return text
+
+
 def names_as_help() -> str:
     own = [name for name in saved.names() if "." not in name and name != "resnet18"]
     return f"{', '.join(own)}, or torchvision.NAME, as torchvision.resnet50"
@@ -124,12 +137,15 @@ def new_options(args: argparse.Namespace) -> dict[str, Any]:
     given = vars(args)
     for name in ("weights", "ema", "early_stopping", "tensorboard", "workers"):
         options[name] = given[name]
-    if args.weights is not None:
-        options["weights"] = str(args.weights.resolve())
     for name, value in DEFAULTS.items():
         options[name] = value if given[name] is None else given[name]
-    if args.weights is not None and args.model is None:
-        options["model"] = start_of(args.weights).model
+    if args.weights is not None:
+        options["weights"] = str(args.weights.resolve())
+        options["lr"] = args.lr or FINE_TUNING_LR
+        if args.model is None or args.image_size is None:
+            start = start_of(args.weights)
+            options["model"] = args.model or start.model
+            options["image_size"] = args.image_size or start.image_size
     return options
 
 
@@ -170,6 +186,19 @@ def arguments_of(model: str, classes: int, image_size: int) -> dict[str, Any]:
     place, name = (models.torchvision, model.split(".")[1]) if "." in model else (models, model)
     taken = inspect.signature(getattr(place, name)).parameters
     return {"num_classes": classes, **({"image_size": image_size} if "image_size" in taken else {})}
+
+
+def built(name: str, arguments: dict[str, Any], image_size: int) -> Module:
+    """The network of a name. Raises ConfigError if it cannot take images of this size."""
+    try:
+        model = saved.build(name, arguments)
+        with alpha.no_grad():
+            outputs = model.eval()(alpha.zeros(1, image_size, image_size, 3))
+    except (ValueError, AlphaError) as error:
+        raise ConfigError(f"{name} cannot be trained on images of {image_size}x{image_size}: {error}") from error
+    if outputs.shape != (1, arguments["num_classes"]):
+        raise ConfigError(f"{name} gives {outputs.shape} for an image, not a number for each class")
+    return model.train()
 
 
 def take_weights(model: Module, file: Path, name: str, classes: tuple[str, ...]) -> str:
@@ -222,8 +251,11 @@ def train(args: argparse.Namespace) -> int:
         Path(options["folder"]), size, options["augment"] != "none", options["test_share"], seed,
         options["on_error"], options["workers"],
     )  # fmt: skip
-    if photos.skipped:
-        print(f"{len(photos.skipped)} photos or folders are left out: {shown(photos.skipped[0][0])} and so on")
+    for number, (file, reason) in enumerate(photos.skipped):
+        if number == FEW:
+            print(f"and {len(photos.skipped) - FEW} more are left out")
+            break
+        print(f"left out: {shown(file)}: {reason}")
     arguments = arguments_of(options["model"], len(photos.classes), size)
     network = Description(options["model"], arguments, photos.classes, size, (-1.0, 1.0), options["precision"])
     if run is not None and list(run.options["network"]["classes"]) != list(photos.classes):
@@ -231,10 +263,11 @@ def train(args: argparse.Namespace) -> int:
     options["network"] = network.as_option()
 
     alpha.manual_seed(seed)
-    model = saved.build(options["model"], arguments).to(device)
+    model = built(options["model"], arguments, size)
     started = None
     if run is None and options["weights"]:
         started = take_weights(model, Path(options["weights"]), options["model"], photos.classes)
+    model.to(device)
     count = sum(parameter.size for parameter in model.parameters())
     print(
         f"{options['model']} ({count / 1e6:.1f} million parameters) on {device.name} in {options['precision']}\n"
@@ -295,7 +328,8 @@ def finish(run: Run, photos: Photos, outputs: Any) -> None:
     report = Report(powers / powers.sum(axis=1, keepdims=True), photos.test_labels, photos.classes)
     files = write_report(run.folder / "report", report, photos, f"{o['model']} on {name}")
     print("\n".join(report.lines()))
-    print(f"saved in {run.folder}: weights.safetensors, history.csv, {curves}, report/ ({', '.join(files)})")
+    print(f"saved in {run.folder}: weights.safetensors, history.csv, {curves}")
+    print(f"saved in {run.folder / 'report'}: {', '.join(files)}")
     print(f"predict:  alpha-predict {run.folder} PHOTO ..")
 
 

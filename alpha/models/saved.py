@@ -27,6 +27,8 @@ from alpha.runtime import Device, get_device
 WEIGHTS = "weights.safetensors"  # of a run's folder
 KEY = "network"  # of the metadata of a weights file
 TORCHVISION = "torchvision."
+# no networks that classify images in colour by one output; GoogLeNet has three in training
+OTHERS = ("torchvision", "load", "unet", "lenet", "googlenet")
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,8 @@ class Description:
 
 def names() -> list[str]:
     """Names of the networks that classify images, as `build` takes them."""
-    others = ("unet", "load")
-    own = [name for name in models.__all__ if name.islower() and name not in ("torchvision", *others)]
-    return [*own, *(TORCHVISION + name for name in models.torchvision.__all__ if name.islower())]
+    own = [name for name in models.__all__ if name.islower() and name not in OTHERS]
+    return [*own, *(TORCHVISION + name for name in models.torchvision.__all__ if name.islower() and name not in OTHERS)]
 
 
 def build(model: str, arguments: Mapping[str, Any]) -> Module:
