@@ -40,7 +40,7 @@ import alpha
 from alpha.core.numerics import PRECISIONS
 from alpha.errors import AlphaError
 from alpha.train import make_folder, new_folder
-from alpha.commands.options import Parser, names, path, positive_float
+from alpha.train.commands.command_line import Parser, names, path, positive_float
 
 
 def part(text: str) -> tuple[int, int]:

@@ -24,7 +24,7 @@ import alpha
 from alpha.core.numerics import PRECISIONS, computed_precision
 from alpha.errors import AlphaError
 from alpha.nn import functional as F
-from alpha.commands.options import Parser, names, positive_int
+from alpha.train.commands.command_line import Parser, names, positive_int
 
 LINE = "{:14} {:9} {:>9} {:>9} {:>7}"
 WARM_STEPS, CLASSES, IMAGE_SIZE = 5, 10, 32

@@ -27,7 +27,7 @@ from bench.torch_side import TorchSide
 import alpha
 from alpha.core.numerics import BFLOAT16, FLOAT32, PRECISIONS, computed_precision
 from alpha.errors import AlphaError
-from alpha.commands.options import Parser, names, positive_float
+from alpha.train.commands.command_line import Parser, names, positive_float
 
 MEMORY = "memory"
 CALLED = {"float32": FLOAT32, "tf32": FLOAT32, "bf16": BFLOAT16}

@@ -27,7 +27,7 @@ from alpha.core.numerics import PRECISIONS
 from alpha.data import DataLoader
 from alpha.errors import AlphaError, DeviceError
 from alpha.train import Trainer
-from alpha.commands.options import Parser, names, natural_int, positive_int
+from alpha.train.commands.command_line import Parser, names, natural_int, positive_int
 
 BATCH = {32: 512, 128: 256}
 LINE = "{:10} {:9} {:>10} {:>10} {:>8}"

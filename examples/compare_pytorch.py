@@ -45,7 +45,7 @@ import alpha
 from alpha.core.numerics import PRECISIONS, computed_precision
 from alpha.errors import AlphaError, DeviceError, TrainingError
 from alpha.train import make_folder, new_folder
-from alpha.commands.options import Parser, names, natural_int, path, positive_int
+from alpha.train.commands.command_line import Parser, names, natural_int, path, positive_int
 
 GPU_BATCH = {32: 512, 128: 256}
 CPU_EPOCHS, CPU_STEPS, CPU_BATCH = 2, 3, 32

@@ -19,7 +19,7 @@ from alpha.data import DataLoader, resolve
 from alpha.errors import AlphaError
 from alpha.ops.kernel.elementwise import activation
 from alpha.train import Trainer
-from alpha.commands.options import Parser, natural_int, positive_int
+from alpha.train.commands.command_line import Parser, natural_int, positive_int
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:

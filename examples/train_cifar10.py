@@ -3,11 +3,14 @@
     python examples/train_cifar10.py                        # ResNet18; the sample without a GPU
     python examples/train_cifar10.py --model vgg16 --data full --device cuda
     python examples/train_cifar10.py --resume runs/resnet18 # goes on with a run that was stopped
+    python examples/train_cifar10.py --resume runs/resnet18 --epochs 12   # or with more epochs, or another --lr
+    alpha-predict runs/resnet18 photo.jpg                   # what the network takes a photo for
 
 On the full set the defaults are the paper's: batch 512, Adam with lr 1e-3, pixels in [-1, 1], no augmentation, 25 to 40
 epochs. On the sample they end in minutes on two CPU cores, the lr falling to 0 along a cosine. A run has a folder of
 its own, which gets checkpoint.safetensors, weights.safetensors and history.csv after every epoch and when Ctrl-C or
-SIGTERM stops the run, and curves.png at the end. A resumed run ends with the same bits as one that was not stopped.
+SIGTERM stops the run, and curves.png at the end. A resumed run ends with the same bits as one that was not stopped,
+if its options are the same. `alpha-train FOLDER` does the same for photos of your own.
 """
 
 from __future__ import annotations
@@ -23,8 +26,8 @@ from alpha import models, transforms
 from alpha.core.numerics import PRECISIONS, computed_precision
 from alpha.data import DataLoader, Source, resolve
 from alpha.errors import AlphaError, CheckpointError, TrainingError
-from alpha.train import Interrupted, Row, Run, Trainer, interrupt_between_steps, save_curves
-from alpha.commands.options import Parser, natural_int, path, positive_float, positive_int
+from alpha.train import Interrupted, Run, Trainer, change_rates, interrupt_between_steps, save_curves
+from alpha.train.commands.command_line import Parser, change_options, natural_int, path, positive_float, positive_int
 
 PAPER_EPOCHS = {"resnet18": 25, "resnet34": 30, "vgg16": 35, "vgg19": 40}
 PAPER_BATCH = 512
@@ -66,7 +69,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--seed", type=natural_int, help="default: 0")
     add("--output", type=path, metavar="DIR", help="default: runs/MODEL, or runs/MODEL-2 and so on if that exists")
     add("--overwrite", action="store_true", help="replace the run in --output")
-    add("--resume", type=path, metavar="DIR", help="go on with the run in DIR; its options hold")
+    add("--resume", type=path, metavar="DIR", help="go on with the run in DIR; only --epochs and --lr may be others")
     args = parser.parse_args(arguments)
     if args.resume and (args.output or args.overwrite):
         parser.error("--resume goes on in its own folder: leave --output and --overwrite out")
@@ -98,8 +101,8 @@ def new_options(args: argparse.Namespace) -> tuple[dict[str, Any], Source]:
     return options, source
 
 
-def resumed_options(args: argparse.Namespace, run: Run) -> tuple[dict[str, Any], Source]:
-    """The options of the run; CheckpointError if the command line contradicts them."""
+def resumed_options(args: argparse.Namespace, run: Run) -> tuple[dict[str, Any], Source, list[str]]:
+    """The options of the run, its data, and what changes; CheckpointError if the command line contradicts it."""
     options = run.options
     options.setdefault("augment", False)  # runs of before have none
     given = {name: getattr(args, name) for name in options if getattr(args, name, None) is not None}
@@ -109,8 +112,7 @@ def resumed_options(args: argparse.Namespace, run: Run) -> tuple[dict[str, Any],
         given["data"] = str(path(given["data"]).resolve())
     if "precision" in given:
         given["precision"] = computed_precision(options["device"], given["precision"])
-    if options.get("schedule") == "constant" and "epochs" in given:
-        options["epochs"] = given.pop("epochs")  # nothing before depends on their number
+    changes = change_options(options, given)
     wrong = [
         f"--{name.replace('_', '-')} {value} (the run has {options[name]})"
         for name, value in given.items()
@@ -118,12 +120,12 @@ def resumed_options(args: argparse.Namespace, run: Run) -> tuple[dict[str, Any],
     ]
     if wrong:
         raise CheckpointError(f"the options contradict the run in {run.folder}: {', '.join(wrong)}; leave them out")
-    return options, resolve(options["data"], has_gpu=options["device"] == "cuda")
+    return options, resolve(options["data"], has_gpu=options["device"] == "cuda"), changes
 
 
 def train(args: argparse.Namespace) -> int:
     run = Run.resume(args.resume) if args.resume else None
-    options, source = resumed_options(args, run) if run else new_options(args)
+    options, source, changes = resumed_options(args, run) if run else (*new_options(args), [])
     device = alpha.get_device(options["device"])
     asked, precision = args.precision, options["precision"]
     note = f" (the cpu computes {asked} in float32)" if asked not in (None, precision) else ""
@@ -133,45 +135,39 @@ def train(args: argparse.Namespace) -> int:
     test_loader = DataLoader(test_set, options["batch_size"])
 
     alpha.manual_seed(options["seed"])
-    model = getattr(models, options["model"])(num_classes=len(train_set.classes)).to(device)
+    arguments = {"num_classes": len(train_set.classes)}
+    network = models.Description(options["model"], arguments, train_set.classes, precision=precision)
+    options["network"] = network.as_option()
+    model = getattr(models, options["model"])(**arguments).to(device)
     optimizer = alpha.optim.Adam(model.parameters(), lr=options["lr"])
     schedule = None
+    steps = options["epochs"] * min(len(train_loader), options["steps"] or len(train_loader))
     if options["schedule"] == "cosine":
-        steps = min(len(train_loader), options["steps"] or len(train_loader))
-        schedule = alpha.optim.CosineAnnealingLR(optimizer, options["epochs"] * steps)
+        schedule = alpha.optim.CosineAnnealingLR(optimizer, steps)
     trainer = Trainer(model, optimizer, device, schedule=schedule, precision=precision)
     if options["augment"]:  # as He et al. (2016) train on CIFAR-10
         trainer.augment = transforms.Compose([transforms.RandomCrop(32, padding=4), transforms.RandomHorizontalFlip()])
     if run:
         run.restore(trainer)
-        print(f"{run.folder}: goes on after step {trainer.step} of epoch {trainer.epoch}", flush=True)
+        if changes:
+            change_rates(trainer, options["lr"], steps)
+        with_changes = f", with {', '.join(changes)}" if changes else ""
+        print(f"{run.folder}: goes on after step {trainer.step} of epoch {trainer.epoch}{with_changes}", flush=True)
     else:
         run = Run.start(options, Path("runs") / options["model"], args.output, args.overwrite)
 
     try:
         with interrupt_between_steps(signal.SIGINT, signal.SIGTERM):
-            train_epochs(run, trainer, train_loader, test_loader)
+            trainer.fit(train_loader, test_loader, options["epochs"], steps=options["steps"], run=run)
         if options["steps"] is None and source.name != "sample":
             print(f"on the train set: {trainer.evaluate(train_loader).accuracy:.2%}")
     except Interrupted as stop:
-        run.save(trainer)
+        run.save(trainer)  # the signal may have come behind the last epoch
         print(f"interrupted after step {trainer.step} of epoch {trainer.epoch}; go on with --resume {run.folder}")
         finish(run)
         return stop.status
     finish(run)
     return 0
-
-
-def train_epochs(run: Run, trainer: Trainer, train_loader: DataLoader, test_loader: DataLoader) -> None:
-    """Train, evaluate and save, epoch after epoch, until the run has all of them."""
-    epochs = run.options["epochs"]
-    while (epoch := len(run.history.rows) + 1) <= epochs:
-        run.trained = run.trained or trainer.train_epoch(train_loader, steps=run.options["steps"])
-        row = Row.of(epoch, run.trained, trainer.evaluate(test_loader))
-        run.trained = None
-        run.history.rows.append(row)
-        run.save(trainer, wait=epoch == 1)  # the first at once: from then on there is something to go on from
-        print(f"epoch {epoch:2}/{epochs}  {row}", flush=True)
 
 
 def finish(run: Run) -> None:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
-from alpha import models
 from alpha.autograd.grad_mode import no_grad
 from alpha.config import user_path
 from alpha.core import numerics
 from alpha.core.tensor import Tensor, tensor
-from alpha.data.images.decoding import Decoder, covering
 from alpha.errors import CheckpointError, DataError, ShapeError, type_name
 from alpha.io.serialization import load_metadata, load_weights
+from alpha.models import torchvision
+from alpha.models.resnet import resnet18, resnet34
+from alpha.models.senet import se_resnet
+from alpha.models.vgg import vgg16, vgg19
+from alpha.models.vit import vit_tiny
 from alpha.module.module import Module, device_of
 from alpha.nn import functional as F
 from alpha.runtime import Device, get_device
@@ -27,13 +29,20 @@ from alpha.runtime import Device, get_device
 WEIGHTS = "weights.safetensors"  # of a run's folder
 KEY = "network"  # of the metadata of a weights file
 TORCHVISION = "torchvision."
-# no networks that classify images in colour by one output; GoogLeNet has three in training
-OTHERS = ("torchvision", "load", "unet", "lenet", "googlenet")
+GOOGLENET = "googlenet"  # which has three outputs in training
+NETWORKS: dict[str, Callable[..., Module]] = {  # which classify images in colour
+    **{network.__name__: network for network in (resnet18, resnet34, se_resnet, vgg16, vgg19, vit_tiny)},
+    **{
+        TORCHVISION + name: getattr(torchvision, name)
+        for name in torchvision.__all__
+        if name.islower() and name != GOOGLENET
+    },
+}
 
 
 @dataclass(frozen=True)
 class Description:
-    """What predicting needs besides the weights.
+    """Facts that predicting needs besides the weights.
 
     Attributes:
         model: a name of `alpha.models`, or "torchvision." and a name of `alpha.models.torchvision`.
@@ -56,30 +65,23 @@ class Description:
         return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
 
 
-def names() -> list[str]:
-    """Names of the networks that classify images, as `build` takes them."""
-    own = [name for name in models.__all__ if name.islower() and name not in OTHERS]
-    return [*own, *(TORCHVISION + name for name in models.torchvision.__all__ if name.islower() and name not in OTHERS)]
-
-
 def build(model: str, arguments: Mapping[str, Any]) -> Module:
-    """The network of a name of `names()`.
+    """The network of a name of `NETWORKS`.
 
     Raises:
         ValueError: there is no such network, or it does not take the arguments.
     """
-    if model not in names():
-        raise ValueError(f"models: there is no network {model!r}; there are {', '.join(names())}")
-    place, name = (models.torchvision, model.removeprefix(TORCHVISION)) if "." in model else (models, model)
+    if model not in NETWORKS:
+        raise ValueError(f"models: there is no network {model!r}; there are {', '.join(NETWORKS)}")
     try:
-        return getattr(place, name)(**arguments)  # type: ignore[no-any-return]
+        return NETWORKS[model](**arguments)
     except TypeError as error:
         raise ValueError(f"models: {model} does not take these arguments: {error}") from error
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a network takes an image for.
+    """Class for which a network takes an image.
 
     Attributes:
         name: of the class with the largest probability.
@@ -120,7 +122,7 @@ class Classifier(Module):
         return self.network(x)  # type: ignore[no-any-return]
 
     def predict(self, photos: Any, batch_size: int = 64) -> list[Prediction]:
-        """What the network takes photos for.
+        """Say what the network takes photos for.
 
         Args:
             photos: one or several of: a path, an image of Pillow, an array (H, W, 3) of uint8.
@@ -133,13 +135,13 @@ class Classifier(Module):
             DataError: a photo cannot be read; the message names it.
         """
         several = photos if isinstance(photos, (list, tuple)) else [photos]
-        size, decode = self.description.image_size, Decoder("predict")
+        pixels = _reader(self.description.image_size)
         found: list[Prediction] = []
         was_training = self.training
         self.eval()
         try:
             for begin in range(0, len(several), batch_size):
-                images = np.stack([_pixels(photo, size, decode) for photo in several[begin : begin + batch_size]])
+                images = np.stack([pixels(photo) for photo in several[begin : begin + batch_size]])
                 found += self._predicted(images)
         finally:
             self.train(was_training)
@@ -156,17 +158,27 @@ class Classifier(Module):
             yield Prediction(names[order[0]], float(row[order[0]]), probabilities)
 
 
-def _pixels(photo: Any, size: int, decode: Decoder) -> NDArray[np.uint8]:
-    """The middle of a photo (size, size, 3), scaled to just cover it, as `ImageFolder` and `PackedImages` make it."""
-    if isinstance(photo, (str, Path)):
-        return np.asarray(decode(str(user_path(photo)), (size, size)))
-    if isinstance(photo, np.ndarray):
-        if photo.ndim != 3 or photo.shape[2] != 3 or photo.dtype != np.uint8:
-            raise ShapeError(f"predict: an image (H, W, 3) of uint8 is needed  ({photo.dtype} {photo.shape})")
-        photo = Image.fromarray(photo)
-    if not isinstance(photo, Image.Image):
-        raise DataError(f"predict: a {type_name(photo)} is no photo: a path, an image of Pillow or an array is needed")
-    return np.asarray(covering(photo.convert("RGB"), (size, size)))
+def _reader(size: int) -> Callable[[Any], NDArray[np.uint8]]:
+    """Function that gives the middle of a photo (size, size, 3), as `ImageFolder` and `PackedImages` make it."""
+    from PIL import Image
+
+    from alpha.data.images.decoding import Decoder, covering  # `import alpha` loads no datasets
+
+    decode = Decoder("predict")
+
+    def pixels(photo: Any) -> NDArray[np.uint8]:
+        if isinstance(photo, (str, Path)):
+            return np.asarray(decode(str(user_path(photo)), (size, size)))
+        if isinstance(photo, np.ndarray):
+            if photo.ndim != 3 or photo.shape[2] != 3 or photo.dtype != np.uint8:
+                raise ShapeError(f"predict: an image (H, W, 3) of uint8 is needed  ({photo.dtype} {photo.shape})")
+            photo = Image.fromarray(photo)
+        if not isinstance(photo, Image.Image):
+            found = type_name(photo)
+            raise DataError(f"predict: a {found} is no photo: a path, an image of Pillow or an array is needed")
+        return np.asarray(covering(photo.convert("RGB"), (size, size)))
+
+    return pixels
 
 
 def load(path: str | Path, device: str | Device = "auto") -> Classifier:
@@ -192,7 +204,7 @@ def load(path: str | Path, device: str | Device = "auto") -> Classifier:
 
 
 def described(path: str | Path) -> Description:
-    """What a weights file says of its network.
+    """Read what a weights file says of its network.
 
     Raises:
         CheckpointError: there is no such file, or it says nothing of its network.

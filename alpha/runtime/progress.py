@@ -19,6 +19,11 @@ def in_notebook() -> bool:
     return type(shell).__name__ == "ZMQInteractiveShell"
 
 
+def say(text: str) -> None:
+    """Print a line at once, also where the output is a file or a pipe."""
+    print(text, flush=True)
+
+
 def bar(desc: str, total: int, **options: Any) -> Any:
     """A bar of tqdm; `options` are tqdm's. Its width is that of the terminal at each update."""
     if in_notebook():

@@ -10,6 +10,7 @@ from alpha.train.fit import fit
 from alpha.train.interrupt import Interrupted, interrupt_between_steps
 from alpha.train.lr_finder import LearningRates, find_learning_rate
 from alpha.train.metrics import ConfusionMatrix, F1Score, Mean, MeanIoU, Metric, Precision, Recall, TopKAccuracy
+from alpha.train.schedules import change_rates
 from alpha.train.trainer import Trainer
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "TensorBoard",
     "TopKAccuracy",
     "Trainer",
+    "change_rates",
     "find_learning_rate",
     "fit",
     "interrupt_between_steps",

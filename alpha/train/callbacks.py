@@ -6,8 +6,9 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alpha.config import user_path
 from alpha.data.checks import whole_number
@@ -16,11 +17,28 @@ from alpha.io.files import make_folder, write_atomically
 from alpha.io.serialization import save_weights
 from alpha.ops.kernel.options import real
 from alpha.train.files.history import Row
-
-if TYPE_CHECKING:
-    from alpha.train.fit import Fit
+from alpha.train.files.state_file import as_text, evaluated_weights
 
 MIN, MAX = "min", "max"
+
+
+@dataclass
+class Fit:
+    """A training, as its callbacks see it.
+
+    Attributes:
+        trainer: the `Trainer`, with the model, the optimizers and the device.
+        rows: one for each epoch that is done.
+        epochs: how many there are to be.
+        run: the `Run` with the folder, or None.
+        stopping: None, or why the training ends after this epoch; a callback sets it.
+    """
+
+    trainer: Any
+    rows: list[Row]
+    epochs: int
+    run: Any = None
+    stopping: str | None = None
 
 
 class Callback:
@@ -56,7 +74,7 @@ class Callback:
         """Called at the end, also if an error or Ctrl-C ends the training."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What the next epochs depend on: numbers, text, lists and dicts."""
+        """State on which the next epochs depend: numbers, text, lists and dicts."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -148,8 +166,6 @@ class KeepWeights(Callback):
             raise CheckpointError("KeepWeights: there is no folder to keep weights in; give run= to fit")
 
     def on_epoch(self, fit: Fit) -> None:
-        from alpha.train.files.run import as_text, evaluated_weights
-
         assert fit.run is not None
         epoch, folder = len(fit.rows), fit.run.folder / "kept"
         values = {**self._kept, epoch: self._watched.value(fit.rows[-1]) if self.best else 0.0}

@@ -3,55 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from typing import Any
 
 from alpha.data import DataLoader
 from alpha.data.checks import whole_number
 from alpha.errors import CheckpointError
-from alpha.train.callbacks import Callback
+from alpha.runtime import progress
+from alpha.train.callbacks import Callback, Fit
 from alpha.train.files.history import Result, Row
-from alpha.train.files.run import Run
 from alpha.train.interrupt import Interrupted
-from alpha.train.trainer import Trainer
-
-
-@dataclass
-class Fit:
-    """What a callback sees of a training.
-
-    Attributes:
-        trainer: with the model, the optimizers and the device.
-        rows: one for each epoch that is done.
-        epochs: how many there are to be.
-        run: the folder of the run, or None.
-        stopping: None, or why the training ends after this epoch; a callback sets it.
-    """
-
-    trainer: Trainer
-    rows: list[Row]
-    epochs: int
-    run: Run | None = None
-    stopping: str | None = field(default=None)
 
 
 def fit(
-    trainer: Trainer,
+    trainer: Any,
     train_loader: DataLoader,
     test_loader: DataLoader | None = None,
     epochs: int = 1,
     *,
     steps: int | None = None,
-    run: Run | None = None,
+    run: Any = None,
     callbacks: Sequence[Callback] = (),
-    show: Callable[[str], None] | None = print,
+    show: Callable[[str], None] | None = progress.say,
 ) -> list[Row]:
     """Train until `epochs` epochs are done in all; evaluate, record and save each, and ask the callbacks.
 
     Args:
+        trainer: a `Trainer`.
         test_loader: what is evaluated after each epoch; without it there are no numbers of a test set.
         epochs: those that the trainer, or the run, has done before count.
         steps: at most so many steps an epoch.
-        run: the folder in which the state and the history are saved after each epoch, and when Ctrl-C stops the
+        run: a `Run`, in whose folder the state and the history are saved after each epoch, and when Ctrl-C stops the
             training; a run of `Run.resume` must be restored before, and goes on where it was.
         callbacks: asked in this order after each epoch, before it is saved; their states are saved with it.
         show: prints a line for each epoch; None for none.
@@ -97,7 +78,7 @@ def fit(
                 run.callbacks |= {callback.name: callback.state_dict() for callback in callbacks}
                 run.save(trainer, wait=len(rows) == 1)  # the first at once: from then on it can be resumed
             if show is not None:
-                show(f"epoch {len(rows):{len(str(epochs))}}/{epochs}  {rows[-1]}")
+                show(f"epoch {len(rows):2}/{epochs}  {rows[-1]}")
     except Interrupted:
         if run is not None:
             run.save(trainer)

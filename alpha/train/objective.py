@@ -1,13 +1,16 @@
-"""What a step computes of a batch: outputs of the model, its loss, and numbers that are recorded."""
+"""Settings of a Trainer, and what its step computes of a batch: outputs, the loss, numbers that are recorded."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from alpha.core.tensor import Tensor
+from alpha.data.checks import whole_number
 from alpha.errors import type_name
 from alpha.module.module import Module
+from alpha.ops.kernel.options import real
+from alpha.train.schedules import EPOCH, STEP
 from alpha.transforms import takes_targets
 
 T = TypeVar("T")
@@ -16,6 +19,52 @@ UserStep = Callable[[Module, Any], Tensor | Mapping[str, Tensor]]
 Objective = Callable[[Any], tuple[Tensor, Mapping[str, Tensor], Any, Any]]
 
 LOSS = "loss"
+
+
+class Settings(TypedDict, total=False):
+    """Arguments of a `Trainer` that are given by name; its docstring says what they mean."""
+
+    step: UserStep | None
+    evaluate_step: UserStep | None
+    metrics: Mapping[str, Any] | None
+    accumulate: int
+    clip_norm: float | None
+    ema: float | None
+    schedule_per: str
+
+
+DEFAULTS: Settings = {
+    "step": None,
+    "evaluate_step": None,
+    "metrics": None,
+    "accumulate": 1,
+    "clip_norm": None,
+    "ema": None,
+    "schedule_per": STEP,
+}
+
+
+def settings_of(given: Settings) -> Settings:
+    """All settings, checked.
+
+    Raises:
+        TypeError: there is no such setting.
+        ValueError: a setting means nothing.
+    """
+    unknown = [name for name in given if name not in DEFAULTS]
+    if unknown:
+        raise TypeError(f"Trainer: there is no argument {unknown[0]!r}; by name there are {', '.join(DEFAULTS)}")
+    chosen: Settings = {**DEFAULTS, **given}
+    if chosen["step"] is not None and chosen["metrics"]:
+        raise ValueError("Trainer: metrics need the outputs of loss=; a step returns its own numbers by name")
+    chosen["accumulate"] = whole_number("Trainer", "accumulate", chosen["accumulate"], 1)
+    if chosen["clip_norm"] is not None and real("Trainer", "clip_norm", chosen["clip_norm"]) <= 0:
+        raise ValueError(f"Trainer: clip_norm={chosen['clip_norm']} is not above 0")
+    if chosen["ema"] is not None and not 0 <= real("Trainer", "ema", chosen["ema"]) < 1:
+        raise ValueError(f"Trainer: ema={chosen['ema']} is not in [0, 1)")
+    if chosen["schedule_per"] not in (STEP, EPOCH):
+        raise ValueError(f"Trainer: schedule_per is {chosen['schedule_per']!r}, expected {STEP!r} or {EPOCH!r}")
+    return chosen
 
 
 def several(name: str, values: T | Sequence[T], kind: type) -> tuple[T, ...]:

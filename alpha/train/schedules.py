@@ -37,7 +37,7 @@ def needed(function: Callable[..., Any]) -> list[str]:
     return [p.name for p in parameters if p.default is inspect.Parameter.empty and p.kind not in variable]
 
 
-def change(trainer: Any, lr: float, steps: int) -> None:
+def change_rates(trainer: Any, lr: float, steps: int) -> None:
     """Give a trainer the rate that a run with another first rate, or other steps in all, would have at this step.
 
     Args:

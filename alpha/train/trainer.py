@@ -27,7 +27,6 @@ from alpha.module.state_dict import StateDict
 from alpha.nn import Module
 from alpha.nn import functional as F
 from alpha.nn.utils import clip_grad_norm_
-from alpha.ops.kernel.options import real
 from alpha.optim import LRScheduler, Optimizer
 from alpha.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from alpha.runtime import Device, get_device, progress
@@ -52,14 +51,27 @@ from alpha.train.batches.host import (
     seed_of_epoch,
 )
 from alpha.train.batches.tally import TALLIED, TALLIED_SINCE, Tally
+from alpha.train.callbacks import Callback
 from alpha.train.files.history import Result, Row
+from alpha.train.fit import fit
 from alpha.train.interrupt import Interrupted, interrupt_between_steps
-from alpha.train.metrics import Metric, as_metrics, values_of
-from alpha.train.objective import Objective, UserStep, augmented, called, numbers_of, one_number, several, writes
-from alpha.train.schedules import EPOCH, STEP, after_epoch, after_step, check_accepted
+from alpha.train.metrics import as_metrics, values_of
+from alpha.train.objective import (
+    Objective,
+    Settings,
+    UserStep,
+    augmented,
+    called,
+    numbers_of,
+    one_number,
+    settings_of,
+    several,
+    writes,
+)
+from alpha.train.schedules import after_epoch, after_step, check_accepted
 
 if TYPE_CHECKING:
-    from alpha.train.callbacks import Callback
+    from typing_extensions import Unpack  # of typing from Python 3.11 on
 
 Report = Callable[[int, float], None]
 ADDED = ("averaged",)  # parts of a state that older ones have not
@@ -94,6 +106,7 @@ class Trainer:
         resident: whether data sets are copied to the device as a whole; by default each `ArrayDataset`, or `Subset` of
             one, whose class overrides neither `__getitem__` nor `batch`, while they take at most a quarter of the
             memory together. True says that the items of all data sets are the same in each epoch.
+        settings: the arguments below, by name.
         step: (model, batch) -> the loss of a batch, (), or a dict of such numbers, of which "loss" is made smaller and
             all are averaged and recorded. It takes the place of `loss`; batches may have any structure. If what it
             returns has no gradient, it must have updated the weights itself, as the step of a GAN does.
@@ -126,15 +139,9 @@ class Trainer:
         precision: str | None = None,
         capture: bool | None = None,
         resident: bool | None = None,
-        *,
-        step: UserStep | None = None,
-        evaluate_step: UserStep | None = None,
-        metrics: Mapping[str, Metric | Callable[[Any, Any], Tensor]] | None = None,
-        accumulate: int = 1,
-        clip_norm: float | None = None,
-        ema: float | None = None,
-        schedule_per: str = STEP,
+        **settings: Unpack[Settings],
     ) -> None:
+        chosen = settings_of(settings)
         self.precision = numerics.precision(precision or numerics.get_precision()).name  # checked first
         self.optimizers = several("optimizer", optimizer, Optimizer)
         self.schedule = schedule
@@ -144,22 +151,12 @@ class Trainer:
         self.device = get_device(device)
         self.loss = loss
         self.capture, self.resident = capture, resident
-        if step is not None and loss is not F.cross_entropy:
+        if chosen["step"] is not None and loss is not F.cross_entropy:
             raise ValueError("Trainer: loss and step are both given; a step computes the loss itself")
-        if step is not None and metrics:
-            raise ValueError("Trainer: metrics need the outputs of loss=; a step returns its own numbers by name")
-        self._user_step, self._user_evaluate_step = step, evaluate_step or step
-        self.metrics = as_metrics(metrics or {}, self.device)
-        self.accumulate = whole_number("Trainer", "accumulate", accumulate, 1)
-        self.clip_norm = None if clip_norm is None else real("Trainer", "clip_norm", clip_norm)
-        if self.clip_norm is not None and self.clip_norm <= 0:
-            raise ValueError(f"Trainer: clip_norm={clip_norm} is not above 0")
-        if schedule_per not in (STEP, EPOCH):
-            raise ValueError(f"Trainer: schedule_per is {schedule_per!r}, expected {STEP!r} or {EPOCH!r}")
-        self.schedule_per = schedule_per
-        self.ema = None if ema is None else real("Trainer", "ema", ema)
-        if self.ema is not None and not 0 <= self.ema < 1:
-            raise ValueError(f"Trainer: ema={ema} is not in [0, 1)")
+        self._user_step, self._user_evaluate_step = chosen["step"], chosen["evaluate_step"] or chosen["step"]
+        self.metrics = as_metrics(chosen["metrics"] or {}, self.device)
+        self.accumulate, self.clip_norm = chosen["accumulate"], chosen["clip_norm"]
+        self.ema, self.schedule_per = chosen["ema"], chosen["schedule_per"]
         self.averaged: AveragedModel | None = None
         self.augment: Callable[..., Any] | None = None
         self.epoch = 0
@@ -288,11 +285,9 @@ class Trainer:
         steps: int | None = None,
         run: Any = None,
         callbacks: Sequence[Callback] = (),
-        show: Callable[[str], None] | None = print,
+        show: Callable[[str], None] | None = progress.say,
     ) -> list[Row]:
         """Train until `epochs` epochs are done, and evaluate, record and save each; see `alpha.train.fit`."""
-        from alpha.train.fit import fit
-
         return fit(self, train_loader, test_loader, epochs, steps=steps, run=run, callbacks=callbacks, show=show)
 
     @property

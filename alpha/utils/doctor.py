@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 
 from alpha import config
-from alpha.commands.options import Parser
 from alpha.errors import AlphaError, CompileError, ConfigError, DeviceError
 from alpha.ops.conv2d.select.choose import NAMES
 from alpha.runtime import Device, get_device
 from alpha.runtime.cuda.compile import NO_COMPILER, find_nvcc, nvcc_version, nvrtc_version, target
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.device import MIB, HostArray
+from alpha.train.commands.command_line import Parser
 from alpha.train.files.state_file import blas
 
 PACKAGES = {  # distribution -> the extra that installs it, "" for none

@@ -21,7 +21,7 @@ from alpha.ops.conv2d.shape import conv_shape
 from alpha.runtime import get_device, registry
 from alpha.runtime.cuda.compile import cuda_compiler, target
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
-from alpha.commands.options import path
+from alpha.train.commands.command_line import path
 from alpha.train.files.run import Run
 
 FLAGS = [v for v in config.VARIABLES if v.meaning.startswith("1:") or v is config.ISOLATE]

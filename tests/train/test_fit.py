@@ -84,7 +84,7 @@ def test_epochs_are_counted_in_all(device: str) -> None:
     expected = [(twin.train_epoch(loaders()[0]), twin.evaluate(loaders()[1])) for _ in range(2)]
     for row, (trained, tested) in zip(rows, expected, strict=True):
         assert (row.train_loss, row.test_loss, row.test_accuracy) == (trained.loss, tested.loss, tested.accuracy)
-    assert [line.split("  ")[0] for line in lines] == ["epoch 1/2", "epoch 2/2"]
+    assert [line[:12].strip() for line in lines] == ["epoch  1/2", "epoch  2/2"]
     assert log.seen == ["start", "epoch 1", "epoch 2", "end"]
     assert subject.fit(*loaders(), epochs=2, show=None) == []
     assert len(subject.fit(loaders()[0], epochs=3, show=None)) == 1
@@ -110,7 +110,7 @@ def scripted(metric: str, values: list[float]) -> list[Row]:
 
 
 class State:
-    """What a callback sees, without a training."""
+    """Rows that a callback sees, without a training."""
 
     def __init__(self, run: Any = None, trainer: Any = None) -> None:
         self.rows: list[Row] = []
@@ -129,7 +129,7 @@ class State:
     ],
 )
 def test_early_stopping(options: dict[str, Any], values: list[float], last: int | None) -> None:
-    """Also if its state is saved and loaded between any two epochs."""
+    """The same if its state is saved and loaded between any two epochs."""
     for save in (False, True):
         subject, state, ended = EarlyStopping(metric="my_loss", **options), State(), None
         for row in scripted("my_loss", values):
@@ -207,7 +207,7 @@ def test_json_lines_and_csv_have_all_numbers(tmp_path: Path) -> None:
 
 
 def test_tensorboard_reads_the_numbers(tmp_path: Path) -> None:
-    """Also of a run that goes on, whose steps are counted on; another run's folder is refused."""
+    """Steps are counted on in a run that goes on; the folder of another run is refused."""
     pytest.importorskip("tensorboardX")
     run = Run.start({}, tmp_path / "run")
     rows = build().fit(*loaders(), epochs=1, run=run, callbacks=[TensorBoard(tmp_path / "log")], show=None)

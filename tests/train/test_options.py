@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from alpha.commands.options import Parser, natural_int, positive_float, positive_int
+from alpha.train.commands.command_line import Parser, natural_int, positive_float, positive_int
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,9 @@ from alpha.core.numerics import computed_precision, is_floating
 from alpha.errors import CheckpointError, TrainingError
 from alpha.io.files import make_folder, new_folder
 from alpha.io.serialization import save_weights
-from alpha.module.state_dict import StateDict
 from alpha.train.background import Background
 from alpha.train.files.history import History, Result, Row
-from alpha.train.files.state_file import changed, environment, load_state, save_state
+from alpha.train.files.state_file import as_text, changed, environment, evaluated_weights, load_state, save_state
 from alpha.train.trainer import Trainer
 
 try:
@@ -179,22 +178,6 @@ class Run:
             self.wait()
         finally:
             self._close()
-
-
-def evaluated_weights(state: Mapping[str, Any]) -> Any:
-    """The weights that `Trainer.evaluate` measures, of the state of a trainer: their mean, if there is one."""
-    if state["averaged"] is None:
-        return state["model"]
-    prefix = "module."
-    mean = {name.removeprefix(prefix): v for name, v in state["averaged"].items() if name.startswith(prefix)}
-    return StateDict(mean, state["model"].layout) if isinstance(state["model"], StateDict) else mean
-
-
-def as_text(options: Mapping[str, Any]) -> dict[str, str]:
-    """Options as the metadata of a file: lists and dicts as JSON."""
-    return {
-        name: json.dumps(value) if isinstance(value, (dict, list)) else str(value) for name, value in options.items()
-    }
 
 
 def _claim(folder: Path, options: Mapping[str, Any], overwrite: bool) -> int:

@@ -19,6 +19,7 @@ from alpha import config
 from alpha.errors import CheckpointError
 from alpha.io.serialization import read_safetensors, save_weights
 from alpha.io.tensor_files import unique
+from alpha.module.state_dict import StateDict
 from alpha.runtime import Device
 from alpha.runtime.cuda.cuda_device import CudaDevice
 
@@ -66,6 +67,22 @@ def load_state(path: Path) -> dict[str, Any]:
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: its state cannot be read ({error!r:.300}); restore a copy") from error
     return state
+
+
+def evaluated_weights(state: Mapping[str, Any]) -> Any:
+    """The weights that `Trainer.evaluate` measures, of the state of a trainer: their mean, if there is one."""
+    if state["averaged"] is None:
+        return state["model"]
+    prefix = "module."
+    mean = {name.removeprefix(prefix): v for name, v in state["averaged"].items() if name.startswith(prefix)}
+    return StateDict(mean, state["model"].layout) if isinstance(state["model"], StateDict) else mean
+
+
+def as_text(options: Mapping[str, Any]) -> dict[str, str]:
+    """Options as the metadata of a file: lists and dicts as JSON."""
+    return {
+        name: json.dumps(value) if isinstance(value, (dict, list)) else str(value) for name, value in options.items()
+    }
 
 
 def environment(device: Device) -> dict[str, str]:

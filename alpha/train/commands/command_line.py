@@ -74,6 +74,23 @@ def fraction(text: str) -> float:
     return value
 
 
+CHANGED = ("epochs", "lr")  # options that may differ when a run goes on
+
+
+def change_options(options: dict[str, Any], given: dict[str, Any]) -> list[str]:
+    """Put those of the given options that may be others into the options of a run; text that says what has changed.
+
+    They are taken out of `given`; what is left there must agree with the run.
+    """
+    changes = []
+    for name in CHANGED:
+        if name in given and given[name] != options[name]:
+            changes.append(f"{name} {options[name]} -> {given[name]}")
+            options[name] = given[name]
+        given.pop(name, None)
+    return changes
+
+
 def _number(kind: Callable[[str], N], text: str, name: str) -> N:
     try:
         return kind(text)

@@ -1,4 +1,4 @@
-"""alpha-train: train a network on a folder of photos, one folder for each class in it.
+"""Command alpha-train: train a network on a folder of photos, one folder for each class in it.
 
     alpha-train photos                                # photos/CLASS/*.jpg; a fifth of each class is for testing
     alpha-train photos --model torchvision.resnet50   # or photos/train/CLASS/*.jpg and photos/val/CLASS/*.jpg
@@ -23,10 +23,7 @@ from typing import Any
 import numpy as np
 
 import alpha
-from alpha import models, transforms
-from alpha.commands.options import Parser, fraction, natural_int, path, positive_float, positive_int
-from alpha.commands.photos import Photos, read_photos
-from alpha.commands.report import Report, write_report
+from alpha import transforms
 from alpha.core.numerics import PRECISIONS, computed_precision
 from alpha.data import DataLoader
 from alpha.data.images.image_files import shown
@@ -43,12 +40,23 @@ from alpha.train import (
     Run,
     TensorBoard,
     Trainer,
+    change_rates,
     interrupt_between_steps,
     load_metadata,
     load_weights,
     save_curves,
 )
-from alpha.train.schedules import change
+from alpha.train.commands.command_line import (
+    Parser,
+    change_options,
+    fraction,
+    natural_int,
+    path,
+    positive_float,
+    positive_int,
+)
+from alpha.train.commands.photos import Photos, read_photos
+from alpha.train.commands.report import Report, write_report
 
 AUGMENTATIONS = ("none", "basic", "strong")
 DEFAULTS = {
@@ -65,7 +73,6 @@ DEFAULTS = {
     "keep_best": 1,
 }
 FINE_TUNING_LR = 1e-4  # with --weights, which larger steps would undo
-CHANGED = ("epochs", "lr")  # options that may differ when a run goes on
 FREE = ("workers",)  # options on which nothing depends
 FEW = 5  # of what is left out are shown
 
@@ -84,7 +91,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--image-size", type=positive_int, metavar="N", help="height and width in pixels; default: 128")
     add("--epochs", type=positive_int, metavar="N", help="default: 20")
     add("--batch-size", type=positive_int, metavar="N", help="default: 64")
-    add("--lr", type=positive_float, metavar="X", help="the first learning rate, of AdamW; default: 0.001, with --weights 0.0001")
+    add(
+        "--lr",
+        type=positive_float,
+        metavar="X",
+        help="the first learning rate, of AdamW; default: 0.001, with --weights 0.0001",
+    )
     add("--schedule", choices=["constant", "cosine"], help="of the learning rate; default: cosine, to 0")
     add(
         "--augment",
@@ -116,7 +128,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def network(text: str) -> str:
     """The name of a network."""
-    names = saved.names()
+    names = list(saved.NETWORKS)
     if text not in names:
         close = [name for name in names if text in name] or difflib.get_close_matches(text, names)
         hint = f"; is it {' or '.join(close[:3])}?" if close else ""
@@ -125,7 +137,7 @@ def network(text: str) -> str:
 
 
 def names_as_help() -> str:
-    own = [name for name in saved.names() if "." not in name and name != "resnet18"]
+    own = [name for name in list(saved.NETWORKS) if "." not in name and name != "resnet18"]
     return f"{', '.join(own)}, or torchvision.NAME, as torchvision.resnet50"
 
 
@@ -160,12 +172,8 @@ def resumed_options(args: argparse.Namespace, run: Run) -> tuple[dict[str, Any],
         del given["device"]
     if "precision" in given:
         given["precision"] = computed_precision(options["device"], given["precision"])
-    changes = [
-        f"{name} {options[name]} -> {given[name]}"
-        for name in CHANGED
-        if given.get(name, options[name]) != options[name]
-    ]
-    options |= {name: given.pop(name) for name in (*CHANGED, *FREE) if name in given}
+    changes = change_options(options, given)
+    options |= {name: given.pop(name) for name in FREE if name in given}
     wrong = [
         f"--{name.replace('_', '-')} {value} (the run has {options[name]})"
         for name, value in given.items()
@@ -177,14 +185,13 @@ def resumed_options(args: argparse.Namespace, run: Run) -> tuple[dict[str, Any],
 
 
 def start_of(file: Path) -> Description:
-    """What a run or a weights file says of its network. CheckpointError if it says nothing."""
+    """Read what a run or a weights file says of its network. CheckpointError if it says nothing."""
     return saved.described(file / saved.WEIGHTS if file.is_dir() else file)
 
 
 def arguments_of(model: str, classes: int, image_size: int) -> dict[str, Any]:
     """The arguments of a network for so many classes, and images of this size if it has a form for each."""
-    place, name = (models.torchvision, model.split(".")[1]) if "." in model else (models, model)
-    taken = inspect.signature(getattr(place, name)).parameters
+    taken = inspect.signature(saved.NETWORKS[model]).parameters
     return {"num_classes": classes, **({"image_size": image_size} if "image_size" in taken else {})}
 
 
@@ -281,7 +288,7 @@ def train(args: argparse.Namespace) -> int:
     if run is not None:
         run.restore(trainer)
         if changes:
-            change(trainer, options["lr"], options["epochs"] * len(train_loader))
+            change_rates(trainer, options["lr"], options["epochs"] * len(train_loader))
         where = f"after step {trainer.step} of epoch {trainer.epoch}"
         given = f", with {', '.join(changes)}" if changes else ""
         print(f"{run.folder}: goes on {where}{given}", flush=True)

@@ -1,4 +1,4 @@
-"""alpha-predict: what a trained network takes photos for."""
+"""Command alpha-predict: what a trained network takes photos for."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from alpha.commands.options import Parser, path, positive_int
 from alpha.data.images.image_files import shown
 from alpha.data.images.listing import EXTENSIONS
 from alpha.errors import AlphaError, DataError
 from alpha.models.saved import Classifier, Prediction, load
+from alpha.train.commands.command_line import Parser, path, positive_int
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""What a trained network gets right and wrong: tables for machines and pictures for people."""
+"""Report of what a trained network gets right and wrong: tables for machines and pictures for people."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from alpha.commands.photos import Photos
 from alpha.io.files import make_folder, write_atomically
+from alpha.train.commands.photos import Photos
 
 SHOWN = 24  # of the worst mistakes
 LARGEST_MATRIX = 40  # classes of which each cell has its number

@@ -1,1 +1,0 @@
-"""Programs of a terminal: alpha-train and alpha-predict, and the options that the examples share with them."""
