@@ -6,6 +6,7 @@ import argparse
 import io
 import math
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -14,6 +15,11 @@ from alpha.config import user_path
 from alpha.errors import ConfigError
 
 N = TypeVar("N", int, float)
+
+
+def plain_warning(message: Warning | str, *_: object, **__: object) -> str:
+    """Text of a warning for the user of a command, to whom a place in Alpha's code says nothing."""
+    return f"warning: {message}\n"
 
 
 def print_anything() -> None:
@@ -28,6 +34,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_args(self, *args: Any, **kwargs: Any) -> Any:
         print_anything()
+        warnings.formatwarning = plain_warning  # type: ignore[assignment]
         return super().parse_args(*args, **kwargs)
 
     def error(self, message: str) -> NoReturn:

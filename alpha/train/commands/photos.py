@@ -77,9 +77,7 @@ def _read(folder: Path, image_size: int, train_size: int, share: float, seed: in
     train_set, test_set = PackedImages(train, train_size, **options), PackedImages(test, image_size, **options)
     if train_set.classes != test_set.classes:
         wrong = sorted(set(train_set.classes) ^ set(test_set.classes))
-        raise DataError(
-            f"{shown(train)} and {shown(test)} have other classes: {', '.join(wrong)} is only in one of them"
-        )
+        raise DataError(f"{shown(train)} and {shown(test)} have other classes: {', '.join(wrong)} in only one of them")
     skipped = [*train_set.skipped, *test_set.skipped]
     return Photos(train_set, test_set, train_set.classes, files_of(test_set), skipped)
 

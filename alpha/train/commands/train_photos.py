@@ -31,6 +31,7 @@ from alpha.errors import AlphaError, CheckpointError, ConfigError, TrainingError
 from alpha.models import saved
 from alpha.models.saved import Description
 from alpha.module.module import Module
+from alpha.module.state_dict import StateDict
 from alpha.train import (
     Callback,
     EarlyStopping,
@@ -221,8 +222,9 @@ def take_weights(model: Module, file: Path, name: str, classes: tuple[str, ...])
     last = [key for key in own if own[key].ndim > 0][-2:]  # weight and bias of the last linear layer
     left = set() if same_classes else {key for key in last if key in weights}
     left |= {key for key in last if key in weights and sorted(weights[key].shape) != sorted(own[key].shape)}
-    kept = type(weights)({**weights, **{key: own[key] for key in left}})
-    foreign = "." in name and getattr(weights, "layout", None) is None  # torchvision's own file
+    layout = getattr(weights, "layout", None)
+    kept = StateDict({**weights, **{key: own[key] for key in left}}, layout)
+    foreign = "." in name and layout is None  # torchvision's own file
     model.load_state_dict(kept, layout="NCHW" if foreign else None)
     what = "all layers" if not left else f"all layers but the last, {', '.join(sorted(left))}, which begins anew"
     return f"weights of {shown(file)}: {what}"
@@ -336,7 +338,7 @@ def finish(run: Run, photos: Photos, outputs: Any) -> None:
     files = write_report(run.folder / "report", report, photos, f"{o['model']} on {name}")
     print("\n".join(report.lines()))
     print(f"saved in {run.folder}: weights.safetensors, history.csv, {curves}")
-    print(f"saved in {run.folder / 'report'}: {', '.join(files)}")
+    print(f"report in {run.folder / 'report'}:", *(f"  {file}" for file in files), sep="\n")
     print(f"predict:  alpha-predict {run.folder} PHOTO ..")
 
 
