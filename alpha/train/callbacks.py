@@ -65,7 +65,10 @@ class Callback:
         """Called before the first epoch, also of a run that goes on."""
 
     def on_steps(self, fit: Fit, step: int, loss: float) -> None:
-        """Called every ten steps of an epoch, with the mean loss of the epoch so far, which may lack some steps."""
+        """Called about every ten steps, and at the end of an epoch, with the mean loss of the steps since then.
+
+        `step` is the number of the last of them in the epoch. A GPU's losses are known some steps later.
+        """
 
     def on_epoch(self, fit: Fit) -> None:
         """Called after each epoch, whose row is `fit.rows[-1]`; to end the training, set `fit.stopping` to the why."""
@@ -229,7 +232,7 @@ class TensorBoard(Callback):
         self._writer = SummaryWriter(str(self.folder), purge_step=self._steps, filename_suffix=suffix)
 
     def on_steps(self, fit: Fit, step: int, loss: float) -> None:
-        self._writer.add_scalar("train_loss_so_far", loss, self._steps + step)
+        self._writer.add_scalar("train_loss_of_steps", loss, self._steps + step)
 
     def on_epoch(self, fit: Fit) -> None:
         self._steps += fit.trainer.step

@@ -185,7 +185,7 @@ class Trainer:
         return self._train_epoch(loader, steps, None)
 
     def _train_epoch(self, loader: DataLoader, steps: int | None, report: Report | None) -> Result:
-        """See `train_epoch`; `report(step, loss)` is called every READ_EVERY steps with the mean loss of the epoch."""
+        """See `train_epoch`; `report(step, loss)` gets the mean loss of about READ_EVERY steps, again and again."""
         if steps is not None:
             steps = whole_number("Trainer", "steps", steps, 1)
         epoch_seed = self._check_loader(loader)
@@ -492,16 +492,20 @@ class Trainer:
                     rated = [] if tally.accuracy is None else [f"accuracy {tally.accuracy:.1%}"]
                     speed, memory = f"{tally.images / tally.seconds:,.0f} samples/s", f"{live / 1e6:,.0f} MB"
                     progress.show(bar, (f"loss {tally.loss:.4f}", *rated, speed, memory))
-                    if report is not None:
-                        report(done + tally.steps, tally.loss)
+                    self._report(report, tally)
                 bar.update()
                 check()
             loader.prepare_epoch()  # while the device works on what is queued
             tally.read()
             tally.seconds = time.perf_counter() - start
+            self._report(report, tally)
             live = self.device.memory_stats().live
         numbers = tally.images, tally.loss, tally.accuracy, tally.seconds, live, precision, tally.learning_rate
         return Result(*numbers, metrics=tally.means())
+
+    def _report(self, report: Report | None, tally: Tally) -> None:
+        if report is not None and (since := tally.since_last()) is not None:
+            report(*since)
 
     # -- resuming -----------------------------------------------------------------------------
 

@@ -9,10 +9,9 @@ import numpy as np
 
 import alpha
 from alpha import nn
-from alpha.data import ArrayDataset
 from compare.networks import twin
 from compare.sides import initial_model
-from compare.spec import Spec
+from compare.spec import Dataset, Spec, classes_of
 from compare.twins import copy_weights
 
 Step = Callable[[np.ndarray, np.ndarray], float]  # pixels (N, H, W, 3) in [-1, 1] and labels -> loss
@@ -67,9 +66,9 @@ def torch_step(spec: Spec, classes: int, dtype: str, channels_last: bool) -> Ste
     return step
 
 
-def compare_losses(specs: list[Spec], data: ArrayDataset, steps: int) -> list[str]:
+def compare_losses(specs: list[Spec], data: Dataset, steps: int) -> list[str]:
     """Print each step's losses; the largest relative distance of each side to the first, as lines."""
-    classes = len(data.classes)
+    classes = len(classes_of(data))
     sides: dict[str, Step] = {}
     if specs[0].device == "cpu":  # in float64 rounding is out of the way
         sides["PyTorch float64"] = torch_step(specs[0], classes, "float64", False)
@@ -85,8 +84,9 @@ def compare_losses(specs: list[Spec], data: ArrayDataset, steps: int) -> list[st
     print("step  " + "".join(f"{name:>28}" for name in sides))
     for number in range(steps):
         rows = np.take(order, range(number * specs[0].batch_size, (number + 1) * specs[0].batch_size), mode="wrap")
-        pixels = data.images[rows].astype(np.float32) * np.float32(2 / 255) - 1
-        losses = {name: step(pixels, data.labels[rows]) for name, step in sides.items()}
+        images, labels = data.batch(rows)
+        pixels = images.astype(np.float32) * np.float32(2 / 255) - 1
+        losses = {name: step(pixels, labels) for name, step in sides.items()}
         for name, loss in losses.items():
             worst[name] = max(worst[name], abs(loss - losses[first]) / losses[first])
         print(f"{number + 1:4}  " + "".join(f"{loss:28.7f}" for loss in losses.values()), flush=True)

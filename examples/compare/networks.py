@@ -11,6 +11,12 @@ PAPER_EPOCHS = {"resnet18": 25, "resnet34": 30, "vgg16": 35, "vgg19": 40}
 # beside the paper's, under its protocol; with a smaller stem or patches for images of 32x32
 OTHER_EPOCHS = {"googlenet": 25, "mobilenet_v2": 25, "convnext_tiny": 25, "vit_tiny": 25}
 EPOCHS = PAPER_EPOCHS | OTHER_EPOCHS
+PAPER_EPOCHS_128 = {"resnet18": 50, "resnet34": 50, "vgg16": 30, "vgg19": 40}  # on ILSVRC2012
+
+
+def epochs(name: str, image_size: int) -> int:
+    """The paper's number of epochs for a network and a size of images."""
+    return (EPOCHS | PAPER_EPOCHS_128 if image_size == 128 else EPOCHS)[name]
 
 
 def stem_size(name: str, image_size: int) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from textwrap import wrap
 from typing import Any
 
 from alpha.io.files import write_atomically
@@ -17,6 +18,12 @@ COLUMNS = (
     *("network", "precision", "side", "s/epoch", "images/s", "acceleration", "train", "test", "loss"),
     *("live MB", "reserved MB", "process MB", "weights MB", "note"),
 )
+MANY_POINTS = 400
+BUSY = " (busy)"
+CUDNN_NOTE = (
+    "PyTorch best searches for the fastest kernels (cudnn.benchmark); the workspaces of that search stay reserved, and "
+    "count in its memory."
+)
 COLOURS = {"Alpha": "#1f5fa8", "PyTorch": "#d1681c", "PyTorch best": "#3c8d40"}
 
 
@@ -25,6 +32,7 @@ def rows(runs: Runs) -> list[dict[str, str]]:
     found = []
     for (model, precision), sides in runs.items():
         alpha = fmean(run.epoch_seconds for run in sides["Alpha"]) if "Alpha" in sides else 0.0
+        compared = alpha and not busy_of(runs)
         for side in SIDES:
             seeds = sides.get(side)
             if not seeds:
@@ -38,9 +46,9 @@ def rows(runs: Runs) -> list[dict[str, str]]:
                     "network": model,
                     "precision": precision,
                     "side": side,
-                    "s/epoch": f"{seconds:.4g}",
+                    "s/epoch": f"{seconds:.4g}{BUSY if any(run.busy for run in seeds) else ''}",
                     "images/s": f"{speed:,.0f}" if speed else "",
-                    "acceleration": f"{seconds / alpha:.2f}x" if alpha and side != "Alpha" else "",
+                    "acceleration": f"{seconds / alpha:.2f}x" if compared and side != "Alpha" else "",
                     "train": f"{fmean(run.train_accuracy for run in seeds):.2%}" if measured else "",
                     "test": f"{fmean(run.test_accuracy for run in seeds):.2%}" if measured else "",
                     "loss": f"{fmean(run.losses[-1] for run in seeds):.4f}",
@@ -52,6 +60,19 @@ def rows(runs: Runs) -> list[dict[str, str]]:
                 }
             )
     return found
+
+
+def busy_of(runs: Runs) -> list[str]:
+    """How the machine was used by something else, as the runs found it; empty if it was not."""
+    return [run.busy for sides in runs.values() for seeds in sides.values() for run in seeds if run.busy]
+
+
+def memory_of(runs: Runs) -> tuple[str, Callable[[Outcome], int]]:
+    """The memory that the picture shows, a column of the table: of the process, or reserved if nobody tells that."""
+    outcomes = [run for sides in runs.values() for seeds in sides.values() for run in seeds]
+    if all(run.process for run in outcomes):
+        return "process MB", lambda run: run.process
+    return "reserved MB", lambda run: run.reserved
 
 
 def _megabytes(nbytes: int) -> str:
@@ -89,8 +110,8 @@ def save_pictures(folder: Path, runs: Runs, title: str, example: Spec) -> list[s
     except ImportError:
         return []
     names = [table_picture(folder, runs, title)]
-    if example.epochs > 1:
-        names += [curves(folder, key, sides) for key, sides in runs.items()]
+    if example.epochs > 1 or any(len(run.points) > 1 for sides in runs.values() for of in sides.values() for run in of):
+        names += [curves(folder, key, sides, title) for key, sides in runs.items()]
     return names
 
 
@@ -111,10 +132,11 @@ def _save(figure: Any, folder: Path, name: str) -> str:
 
 
 def table_picture(folder: Path, runs: Runs, title: str) -> str:
-    """Draw seconds per epoch and the memory of the process (reserved memory if nobody tells), a row per precision."""
+    """Draw seconds per epoch and the memory, a row per precision."""
     precisions = list(dict.fromkeys(precision for _, precision in runs))
-    figure = _figure(10, 1.2 + 2.1 * len(precisions))
-    figure.suptitle(title, fontsize=9, x=0.01, ha="left")
+    busy, (memory_name, memory_of_run) = busy_of(runs), memory_of(runs)
+    figure = _figure(10, 1.6 + 2.1 * len(precisions))
+    figure.suptitle("\n".join(wrap(f"Training, {title}", 110)), fontsize=9, x=0.01, ha="left")
     grid = figure.subplots(len(precisions), 2, squeeze=False)
     for (left, right), precision in zip(grid, precisions, strict=True):
         networks = [model for model, of in runs if of == precision]
@@ -122,39 +144,52 @@ def table_picture(folder: Path, runs: Runs, title: str) -> str:
         for number, side in enumerate(present):
             seeds = [runs[model, precision].get(side, []) for model in networks]
             seconds = [fmean(run.epoch_seconds for run in of) if of else 0.0 for of in seeds]
-            memory = [max((run.process or run.reserved for run in of), default=0) / 1e6 for of in seeds]
+            memory = [max((memory_of_run(run) for run in of), default=0) / 1e6 for of in seeds]
             places = [place + (number - (len(present) - 1) / 2) * 0.8 / len(present) for place in range(len(networks))]
             for axes, values, form in ((left, seconds, "{:.3g}"), (right, memory, "{:,.0f}")):
                 bars = axes.bar(places, values, 0.8 / len(present), color=COLOURS[side], label=side)
                 axes.bar_label(bars, [form.format(value) if value else "" for value in values], fontsize=7)
-        for axes, what in ((left, "seconds per epoch"), (right, "MB of memory")):
+        speed = "seconds per epoch, of a busy machine" if busy else "seconds per epoch"
+        for axes, what in ((left, speed), (right, f"memory, {memory_name} of the table")):
             axes.set_xticks(range(len(networks)), networks)
             axes.set_title(f"{precision}: {what}", loc="left", fontsize=9)
             axes.margins(y=0.15)
             axes.tick_params(labelsize=8)
             axes.spines[["top", "right"]].set_visible(False)
     grid[0][0].legend(frameon=False, fontsize=8)
+    if any("PyTorch best" in sides for sides in runs.values()):
+        figure.supxlabel(CUDNN_NOTE, fontsize=7.5, x=0.01, ha="left")
     return _save(figure, folder, "table.png")
 
 
-def curves(folder: Path, key: tuple[str, str], sides: Mapping[str, Sequence[Outcome]]) -> str:
-    """Draw the loss of each epoch, the mean over the seeds with their range."""
+def curves(folder: Path, key: tuple[str, str], sides: Mapping[str, Sequence[Outcome]], title: str) -> str:
+    """Draw the training loss of about every ten steps, the mean over the seeds with their range."""
     figure = _figure(6.4, 4.2)
     axes = figure.subplots()
     for side, seeds in sides.items():
-        by_epoch = list(zip(*(run.losses for run in seeds), strict=True))
-        epochs = range(1, len(by_epoch) + 1)
-        mean = [fmean(values) for values in by_epoch]
-        axes.plot(epochs, mean, label=f"{side}  {mean[-1]:.4f}", color=COLOURS[side], linewidth=2)
+        number = min(len(run.points) for run in seeds)
+        found = [smoothed(run.points[:number]) for run in seeds]
+        steps = [step for step, _ in found[0]]
+        losses = list(zip(*([loss for _, loss in points] for points in found), strict=True))
+        mean = [fmean(values) for values in losses]
+        last = fmean(run.losses[-1] for run in seeds)
+        axes.plot(steps, mean, label=f"{side}  {last:.4f} in the last epoch", color=COLOURS[side], linewidth=1.4)
         if len(seeds) > 1:
-            axes.fill_between(
-                epochs, *zip(*((min(v), max(v)) for v in by_epoch), strict=True), color=COLOURS[side], alpha=0.2
-            )
-    axes.set_title(f"{key[0]}, {key[1]}", loc="left")
-    axes.set_xlabel("epoch")
+            low, high = zip(*((min(v), max(v)) for v in losses), strict=True)
+            axes.fill_between(steps, low, high, color=COLOURS[side], alpha=0.2)
+    axes.set_title("\n".join([f"{key[0]} in {key[1]}", *wrap(title, 90)]), loc="left", fontsize=8)
+    axes.set_xlabel("steps")
     axes.set_ylabel("training loss")
     axes.set_ylim(bottom=0)
     axes.grid(color="#e4e4e4")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, fontsize=8)
     return _save(figure, folder, f"{key[0]}-{key[1]}.png")
+
+
+def smoothed(points: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
+    """Means of ten points each, without overlap, as the paper draws ILSVRC2012; of a short run the points."""
+    if len(points) < MANY_POINTS:
+        return [(step, loss) for step, loss in points]
+    groups = [points[begin : begin + 10] for begin in range(0, len(points) - 9, 10)]
+    return [(group[-1][0], fmean(loss for _, loss in group)) for group in groups]

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import islice
 from typing import Any
+
+import numpy as np
 
 import alpha
 from alpha.data import DataLoader
-from alpha.train import Trainer
+from alpha.train import Callback, Trainer
 from compare.networks import network, twin
-from compare.spec import Outcome, Spec, batches, load, process_bytes
+from compare.spec import LOSS_STEPS, Outcome, Spec, batches, classes_of, fits, load, process_bytes
 
 
 def initial_model(spec: Spec, classes: int) -> Any:
@@ -21,25 +26,42 @@ def initial_model(spec: Spec, classes: int) -> Any:
 def train_alpha(spec: Spec) -> Outcome:
     """Train with Alpha's Trainer."""
     train_set, test_set, data = load(spec.data, spec.image_size)
+    result = Outcome(data=data, version=alpha.__version__, images=len(train_set), batch_size=spec.batch_size)
+    result.busy = spec.busy
     device: Any = alpha.get_device(spec.device)
-    model = initial_model(spec, len(train_set.classes))
-    result = Outcome(data=data, version=alpha.__version__, images=len(train_set))
+    if device.name == "cuda":
+        result.streamed = spec.stream or not fits(train_set, device.driver.memory_info()[0])
+    model = initial_model(spec, len(classes_of(train_set)))
     result.weights = sum(value.nbytes for value in model.state_dict().values())
     model.to(device)
     optimizer = alpha.optim.Adam(model.parameters(), lr=spec.lr)
-    trainer = Trainer(model, optimizer, device, precision=spec.precision)
+    trainer = Trainer(model, optimizer, device, precision=spec.precision, resident=not result.streamed)
     loader = DataLoader(train_set, spec.batch_size, shuffle=True, seed=spec.seed)
-    for _ in range(spec.epochs):
-        epoch = trainer.train_epoch(loader, spec.steps)
-        result.seconds.append(epoch.seconds)
-        result.losses.append(epoch.loss)
+    points = Points()
+    rows = trainer.fit(loader, epochs=spec.epochs, steps=spec.steps, callbacks=[points], show=None)
+    result.seconds, result.losses = [row.seconds for row in rows], [row.train_loss for row in rows]
+    result.points = points.found
     result.gpu = device.properties.name if device.name == "cuda" else ""
     stats = device.memory_stats()
     result.live, result.reserved, result.process = stats.peak, stats.reserved, process_bytes(device.name == "cuda")
     if spec.steps is None:
-        result.train_accuracy = trainer.evaluate(DataLoader(train_set, spec.batch_size)).accuracy
-        result.test_accuracy = trainer.evaluate(DataLoader(test_set, spec.batch_size)).accuracy
+        result.train_accuracy = trainer.evaluate(DataLoader(train_set, spec.batch_size)).accuracy or 0.0
+        result.test_accuracy = trainer.evaluate(DataLoader(test_set, spec.batch_size)).accuracy or 0.0
     return result
+
+
+class Points(Callback):
+    """Keeps the points of the loss curve: (steps of the run, mean loss of about ten steps)."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[int, float]] = []
+        self._before = 0
+
+    def on_steps(self, fit: Any, step: int, loss: float) -> None:
+        self.found.append((self._before + step, loss))
+
+    def on_epoch(self, fit: Any) -> None:
+        self._before += fit.trainer.step
 
 
 def train_torch(spec: Spec) -> Outcome:
@@ -49,9 +71,10 @@ def train_torch(spec: Spec) -> Outcome:
     from compare.twins import copy_weights
 
     train_set, test_set, data = load(spec.data, spec.image_size)
-    source = initial_model(spec, len(train_set.classes))
-    result = Outcome(data=data, version=torch.__version__, images=len(train_set))
-    model: Any = copy_weights(source, twin(spec.model, len(train_set.classes), spec.image_size))
+    result = Outcome(data=data, version=torch.__version__, images=len(train_set), batch_size=spec.batch_size)
+    result.busy = spec.busy
+    classes = len(classes_of(train_set))
+    model: Any = copy_weights(initial_model(spec, classes), twin(spec.model, classes, spec.image_size))
     result.weights = sum(value.numel() * value.element_size() for value in model.state_dict().values())
     gpu, best = spec.device == "cuda", spec.side == "PyTorch best"
     layout = torch.channels_last if best else torch.contiguous_format
@@ -62,45 +85,52 @@ def train_torch(spec: Spec) -> Outcome:
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = tf32
     optimizer = torch.optim.Adam(model.parameters(), lr=spec.lr, fused=True if best and gpu else None)
     run: Any = torch.compile(model, mode="reduce-overhead") if best and gpu else model
-    images, labels = (torch.from_numpy(v).to(spec.device) for v in (train_set.images, train_set.labels.astype("int64")))
-    tests, test_labels = (torch.from_numpy(v).to(spec.device) for v in (test_set.images, test_set.labels))
+    there = torch.device(spec.device)
+    result.streamed = streamed = spec.stream or (gpu and not fits(train_set, torch.cuda.mem_get_info()[0]))
 
-    def pixels(pool: Any, rows: Any) -> Any:
-        return (pool[rows].float() * (2 / 255) - 1).permute(0, 3, 1, 2).contiguous(memory_format=layout)
+    def prepared(images: Any, labels: Any) -> tuple[Any, Any]:
+        pixels = images.float() * (2 / 255) - 1
+        return pixels.permute(0, 3, 1, 2).contiguous(memory_format=layout), labels.long()
 
-    def step(rows: Any) -> Any:
-        target = labels[rows]
+    def step(images: Any, labels: Any) -> Any:
+        inputs, target = prepared(images, labels)
         with torch.autocast(spec.device, torch.bfloat16, enabled=spec.precision == "bf16"):
-            logits = run(pixels(images, rows))
-            loss = torch.nn.functional.cross_entropy(logits, target)
+            loss = torch.nn.functional.cross_entropy(run(inputs), target)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        return loss.detach() * len(rows)
+        return loss.detach() * len(labels)
 
     @torch.no_grad()
-    def accuracy(pool: Any, truth: Any) -> float:
+    def accuracy(dataset: Any) -> float:
         model.eval()
         hits = 0
-        for begin in range(0, len(pool), spec.batch_size):
-            rows = torch.arange(begin, min(begin + spec.batch_size, len(pool)), device=spec.device)
+        for images, labels in torch_batches(DataLoader(dataset, spec.batch_size), there, 0, None, None):
+            inputs, target = prepared(images, labels)
             with torch.autocast(spec.device, torch.bfloat16, enabled=spec.precision == "bf16"):
-                hits += int((model(pixels(pool, rows)).argmax(1) == truth[rows]).sum())
-        return hits / len(pool)
+                hits += int((model(inputs).argmax(1) == target).sum())
+        return hits / len(dataset)
 
     loader = DataLoader(train_set, spec.batch_size, shuffle=True, seed=spec.seed)
+    pool = None if streamed else [torch.from_numpy(values).to(there) for values in whole(train_set)]
     model.train()
     for epoch in range(spec.epochs):
         while True:
             try:
-                start, seen = time.perf_counter(), 0
-                total: Any = torch.zeros((), device=spec.device)
-                order, parts = batches(loader, epoch, spec.steps)
-                there = torch.from_numpy(order).to(spec.device)
-                for part in parts:
-                    total = total + step(there[part])
-                    seen += len(order[part])
-                loss = float(total) / seen  # waits for the device
+                start, seen, points = time.perf_counter(), 0, []
+                total = part = torch.zeros((), device=there)
+                counts: list[int] = []
+                for images, labels in torch_batches(loader, there, epoch, spec.steps, pool):
+                    loss = step(images, labels)
+                    total, part = total + loss, part + loss
+                    counts.append(len(labels))
+                    if len(counts) % LOSS_STEPS == 0:
+                        points.append((len(counts), sum(counts[-LOSS_STEPS:]), part))
+                        part = torch.zeros((), device=there)
+                if rest := len(counts) % LOSS_STEPS:
+                    points.append((len(counts), sum(counts[-rest:]), part))
+                seen = sum(counts)
+                mean = float(total) / seen  # waits for the device
                 break
             except Exception as error:
                 if run is model:
@@ -109,15 +139,62 @@ def train_torch(spec: Spec) -> Outcome:
                 run = model
                 optimizer.zero_grad()
         result.seconds.append(time.perf_counter() - start)
-        result.losses.append(loss)
+        result.losses.append(mean)
+        before = epoch * len(counts)
+        result.points += [(before + steps, float(value) / images) for steps, images, value in points]
     if gpu:
         result.gpu = torch.cuda.get_device_name()
         result.live, result.reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
     result.process = process_bytes(gpu)
     if spec.steps is None:
-        result.train_accuracy = accuracy(images, labels)
-        result.test_accuracy = accuracy(tests, test_labels)
+        result.train_accuracy = accuracy(train_set)
+        result.test_accuracy = accuracy(test_set)
     return result
+
+
+def whole(dataset: Any) -> tuple[Any, Any]:
+    """All images and labels of a set, as arrays that PyTorch may take."""
+    images, labels = dataset.batch(np.arange(len(dataset)))
+    return np.ascontiguousarray(images), labels.astype("int64")
+
+
+def torch_batches(loader: DataLoader, device: Any, epoch: int, steps: int | None, pool: Any) -> Iterator[Any]:
+    """The batches of an epoch on PyTorch's device, in the order of Alpha's loader.
+
+    They are taken from `pool`, images and labels on the device, or else copied from page-locked memory, one while the
+    step before runs; threads of the loader read them ahead.
+    """
+    import torch
+
+    if pool is not None:
+        order, parts = batches(loader, epoch, steps)
+        there = torch.from_numpy(order).to(device)
+        for part in parts:
+            yield tuple(values[there[part]] for values in pool)
+        return
+    loader.set_epoch(epoch)
+    copies = torch.cuda.Stream() if device.type == "cuda" else None
+
+    def copied(batch: Any) -> Any:
+        tensors = [torch.from_numpy(np.ascontiguousarray(values)) for values in batch]
+        if copies is None:
+            return tensors
+        with torch.cuda.stream(copies):
+            return [values.pin_memory().to(device, non_blocking=True) for values in tensors]
+
+    waiting = None
+    with closing(iter(loader)) as read:
+        for batch in islice(read, steps):
+            following = copied(batch)
+            if waiting is not None:
+                yield waiting
+            if copies is not None:
+                torch.cuda.current_stream().wait_stream(copies)
+                for values in following:
+                    values.record_stream(torch.cuda.current_stream())
+            waiting = following
+        if waiting is not None:
+            yield waiting
 
 
 def train(spec: Spec) -> Outcome:

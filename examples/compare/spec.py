@@ -5,22 +5,30 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from alpha.config import user_path
-from alpha.data import ArrayDataset, DataLoader, resolve
-from alpha.data.images.image_files import opened
+from alpha.data import ArrayDataset, DataLoader, PackedImages, Subset, resolve
 from alpha.errors import DataError
 
+Dataset = ArrayDataset | Subset
 SIDES = ("Alpha", "PyTorch", "PyTorch best")
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
+LOSS_STEPS = 10  # of a point of the loss curves, as in the paper
+BUSY_LOAD, BUSY_GPU = 0.5, 5  # processes that wait for a CPU; percent of a GPU's time
 RANDOM_IMAGES = {32: 20_480, 128: 4096}
 
 
 @dataclass(frozen=True)
 class Spec:
-    """One training run. `steps`: at most so many per epoch; None is all."""
+    """One training run.
+
+    Attributes:
+        steps: at most so many per epoch; None is all.
+        busy: how the machine was used by something else before the first run, or empty.
+        stream: copy batch by batch, also of a data set that the device has room for.
+    """
 
     side: str
     model: str
@@ -33,13 +41,22 @@ class Spec:
     seed: int
     steps: int | None = None
     lr: float = 1e-3
+    stream: bool = False
+    busy: str = ""
 
 
 @dataclass
 class Outcome:
-    """Outcome of a run: per epoch its seconds, loss and train accuracy; at the end accuracies and memory in bytes.
+    """Outcome of a run: the seconds and the loss of each epoch; at the end accuracies and memory in bytes.
 
-    Memory is 0 if it is not counted. `note`: what was not as asked, for example a compilation that failed.
+    Memory is 0 if it is not counted.
+
+    Attributes:
+        points: (steps of the run, mean loss of the steps since the last point), about every ten steps.
+        batch_size: images of a step.
+        streamed: whether images were copied batch by batch.
+        busy: that of the `Spec`.
+        note: what was not as asked, for example a compilation that failed.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -55,6 +72,10 @@ class Outcome:
     version: str = ""
     gpu: str = ""
     note: str = ""
+    batch_size: int = 0
+    streamed: bool = False
+    busy: str = ""
+    points: list[tuple[int, float]] = field(default_factory=list)
 
     @property
     def epoch_seconds(self) -> float:
@@ -62,7 +83,7 @@ class Outcome:
         return float(np.median(self.seconds[1:] or self.seconds))
 
 
-def load(data: str, image_size: int, seed: int = 0) -> tuple[ArrayDataset, ArrayDataset, str]:
+def load(data: str, image_size: int, seed: int = 0) -> tuple[Dataset, Dataset, str]:
     """The train set, the test set and the title of both.
 
     Args:
@@ -88,43 +109,47 @@ def load(data: str, image_size: int, seed: int = 0) -> tuple[ArrayDataset, Array
     return *source.load(), "CIFAR-10" if source.name == "full" else "CIFAR-10's sample"
 
 
-def _image_folder(folder: Path, size: int) -> tuple[ArrayDataset, ArrayDataset]:
-    """Images of one folder for each class, the shorter side scaled to `size` and the middle cut out.
+def _image_folder(folder: Path, size: int) -> tuple[Dataset, Dataset]:
+    """Images of one folder for each class, decoded once into a packed file, of which none is held in memory.
 
-    Folders `train` and `val` (or `test`) are the two sets; else every tenth image is for the test.
+    The shorter side is scaled to `size` and the middle is cut out. Folders `train` and `val` (or `test`) are the two
+    sets; else every tenth image is for the test.
     """
     parts = [folder / name for name in ("train", "val", "test") if (folder / name).is_dir()]
-    roots = parts[:2] if len(parts) >= 2 else [folder]
-    classes = tuple(sorted(path.name for path in roots[0].iterdir() if path.is_dir()))
-    if not classes:
-        raise DataError(f"--data {folder}: has no folders of images; expected one for each class")
-    sets = [
-        [
-            (path, label)
-            for label, name in enumerate(classes)
-            for path in sorted((root / name).rglob("*"))
-            if path.suffix.lower() in SUFFIXES
-        ]
-        for root in roots
-    ]
-    if len(sets) == 1:
-        sets = [[item for i, item in enumerate(sets[0]) if (i % 10 == 9) is test] for test in (False, True)]
-    made = []
-    for items in sets:
-        if not items:
-            raise DataError(f"--data {folder}: has no images ({', '.join(SUFFIXES)})")
-        images = np.stack([_square(path, size) for path, _ in items])
-        made.append(ArrayDataset(images, np.array([label for _, label in items], np.int32), classes))
-    return made[0], made[1]
+    if len(parts) >= 2:
+        train_set, test_set = (PackedImages(part, size) for part in parts[:2])
+        if train_set.classes != test_set.classes:
+            raise DataError(f"--data {folder}: the folders {parts[0].name} and {parts[1].name} have other classes")
+        return train_set, test_set
+    whole = PackedImages(folder, size)
+    places = np.arange(len(whole))
+    return Subset(whole, places[places % 10 != 9]), Subset(whole, places[places % 10 == 9])
 
 
-def _square(path: Path, size: int) -> np.ndarray:
-    with opened(path) as image:
-        image.draft("RGB", (size, size))  # a JPEG is decoded smaller
-        scale = size / min(image.size)
-        whole = image.convert("RGB").resize([max(size, round(side * scale)) for side in image.size])
-    left, top = ((side - size) // 2 for side in whole.size)
-    return np.asarray(whole.crop((left, top, left + size, top + size)), np.uint8)
+def classes_of(dataset: Any) -> tuple[str, ...]:
+    """The names of the classes of a set, or of the set that it is a part of."""
+    return tuple((dataset.dataset if isinstance(dataset, Subset) else dataset).classes)
+
+
+def fits(dataset: Any, gpu_bytes: int) -> bool:
+    """True if a set may lie on a GPU with this free memory, by the rule of Alpha's Trainer: a quarter of it."""
+    images = (dataset.dataset if isinstance(dataset, Subset) else dataset).images
+    return bool(4 * len(dataset) * int(np.prod(images.shape[1:])) <= gpu_bytes)
+
+
+def busy(device: str) -> str:
+    """Text that says how busy the machine is, before the first run begins; empty if it is not."""
+    if device == "cpu":
+        load_average = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+        return f"load average {load_average:.1f}" if load_average > BUSY_LOAD else ""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        used = pynvml.nvmlDeviceGetUtilizationRates(pynvml.nvmlDeviceGetHandleByIndex(0)).gpu
+    except Exception:  # no NVML: nobody tells
+        return ""
+    return f"GPU {used} % in use" if used > BUSY_GPU else ""
 
 
 def batches(loader: DataLoader, epoch: int, steps: int | None) -> tuple[np.ndarray, list[slice]]:

@@ -85,7 +85,7 @@ def test_epochs_are_counted_in_all(device: str) -> None:
     for row, (trained, tested) in zip(rows, expected, strict=True):
         assert (row.train_loss, row.test_loss, row.test_accuracy) == (trained.loss, tested.loss, tested.accuracy)
     assert [line[:12].strip() for line in lines] == ["epoch  1/2", "epoch  2/2"]
-    assert log.seen == ["start", "epoch 1", "epoch 2", "end"]
+    assert log.seen == ["start", "step 3", "epoch 1", "step 3", "epoch 2", "end"]
     assert subject.fit(*loaders(), epochs=2, show=None) == []
     assert len(subject.fit(loaders()[0], epochs=3, show=None)) == 1
     assert subject.epoch == 3
@@ -94,7 +94,7 @@ def test_epochs_are_counted_in_all(device: str) -> None:
 def test_callbacks_see_every_ten_steps() -> None:
     log = Log()
     build().fit(DataLoader(images(), 1), epochs=1, callbacks=[log], show=None)
-    assert log.seen == ["start", "step 10", "step 20", "epoch 1", "end"]
+    assert log.seen == ["start", "step 10", "step 20", "step 24", "epoch 1", "end"]
 
 
 def test_without_a_test_set_there_are_no_numbers_of_it(tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ class Tally:
         images, hits = int(held.get("images", 0)), int(held.get("hits", 0))
         rated = int(held.get("rated", images))  # states of before counted only labelled images
         self._known = Counted(float(held.get("loss_sum", 0.0)), hits, images, self.steps, 0, 0.0, rated=rated)
+        self._reported = self._known
         self._set(self.sums, self._known)
         named = dict(held.get("named", {}))
         for name in dict.fromkeys([*self.named.sums, *named]):
@@ -88,6 +89,15 @@ class Tally:
     def means(self) -> dict[str, float]:
         """Means of the named numbers over the samples so far; waits for the device."""
         return {name: total / max(1, self.images) for name, total in self.named.numbers().items()}
+
+    def since_last(self) -> tuple[int, float] | None:
+        """(number of steps that are counted, mean loss of those since the last call), or None if there are no more."""
+        before, self._reported = self._reported, self._known
+        if self._known.images <= before.images:
+            self._reported = before
+            return None
+        loss = (self._known.loss - before.loss) / (self._known.images - before.images)
+        return self._known.steps, loss
 
     @property
     def loss(self) -> float:
@@ -115,7 +125,7 @@ class Tally:
         """Read the sums that were asked for last, if they have come, and ask for newer ones; never waits."""
         values = self._readback.latest()
         self._readback.request()
-        if values is not None:
+        if values is not None and counted(values).steps >= self._known.steps:  # on the cpu more is known already
             self._learn(values)
 
     def _learn(self, values: Any) -> None:

@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_args(self, *args: Any, **kwargs: Any) -> Any:
         print_anything()
-        warnings.formatwarning = plain_warning  # type: ignore[assignment]
+        warnings.formatwarning = plain_warning
         return super().parse_args(*args, **kwargs)
 
     def error(self, message: str) -> NoReturn:
