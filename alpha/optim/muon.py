@@ -279,7 +279,9 @@ def _plan(chunks: int, dtype: DType, *kernels: str) -> Plan:
 
 
 def orthogonalized(X: Array, coefficients: tuple[float, float, float], steps: int, precision: str) -> Array:
-    """About U V^T of each X = U S V^T whose norm is at most 1, by Newton-Schulz iterations   X (D, M, N) -> (D, M, N)
+    """Approximate U V^T of each X = U S V^T, whose norm is at most 1, by Newton-Schulz iterations
+
+    X (D, M, N) -> (D, M, N)
 
     steps times: A = X X^T;  X = a X + (b A + c A^2) X.  If M > N, X^T takes the place of X.
     """

@@ -1,9 +1,9 @@
 // Muon's work on all of its matrices before and after the iterations, which are products of a stack X (D, M, N).
 //
-// `norms` writes the sum of squares of one row of the table (a chunk of one matrix): of its direction p v + q g, or of W
-// with `of_weights`. `stack` writes each direction, over the larger of its norm and `least`, to its place in the stack.
-// `muon` updates matrices and velocities: W = shrink W - rate ratio X; v = momentum v + gain g. If there are `parts`,
-// which are sums of squares of W, a W that is not zero first gets the norm sqrt(rows).
+// `norms` writes the sum of squares of one row of the table (a chunk of one matrix): of its direction p v + q g, or of
+// W with `of_weights`. `stack` writes each direction, over the larger of its norm and `least`, to its place in the
+// stack. `muon` updates matrices and velocities: W = shrink W - rate ratio X; v = momentum v + gain g. If there are
+// `parts`, which are sums of squares of W, a W that is not zero first gets the norm sqrt(rows).
 // Sums are doubles, joined in a fixed order.
 // Grid: one block per row. Block: 256. Shared memory: a double per thread. Macros: TYPE of the stack.
 #include "common/step_value.cuh"

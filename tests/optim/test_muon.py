@@ -87,7 +87,7 @@ def test_steps_of_stacks_are_few_launches() -> None:
 @pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16])
 @pytest.mark.parametrize("columns", [16, 17])
 def test_matrices_lie_in_a_stack_with_zeros_beside_them(dtype: Any, columns: int) -> None:
-    """Of 400 x 60 elements there are two chunks."""
+    """A matrix of 400 x 60 elements has two chunks."""
     shapes = [(400, 60), (3, columns), (7, 4), (2, 2, 8)]
     rng = np.random.default_rng(0)
     v, g = ([rng.standard_normal(shape).astype(np.float32) for shape in shapes] for _ in range(2))
