@@ -197,6 +197,8 @@ class Speedrun:
         with alpha.precision(self.precision):
             for train_bias in (True, False):
                 alpha.compile_kernels(self.step, x, y, train_bias)
+            with alpha.no_grad():
+                alpha.compile_kernels(self.answers, x)
 
     def run(self, seed: int, labels: Tensor | None = None) -> tuple[float, float]:
         """Accuracy and seconds of a run from new weights; `labels` are others than those of the images."""
