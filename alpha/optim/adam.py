@@ -225,6 +225,9 @@ class NAdam(FusedOptimizer):
         super()._count_one(group, state)
         state["mu_product"] = state.get("mu_product", 1.0) * _momentum(group, state["step"])
 
+    def _first_value(self, name: str, group: Group) -> float:
+        return 1.0 if name == "mu_product" else 0.0
+
     def _rule(self, group: Group, state: Mapping[str, Any]) -> NAdamRule:
         (beta1, beta2), step, product = group["betas"], state["step"], state["mu_product"]
         now, following = _momentum(group, step), _momentum(group, step + 1)

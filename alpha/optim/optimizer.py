@@ -188,6 +188,27 @@ class Optimizer:
                 elif (grad := parameter.grad) is not None:
                     parameter.grad = Tensor(grad.device.zeros(grad.shape, grad.dtype))
 
+    def reset(self) -> None:
+        """Begin anew, as if no step had been made; the groups keep their hyper-parameters.
+
+        State arrays keep their places, so that a captured step goes on without a new capture. The state of an optimizer
+        with a `step` of its own is dropped.
+        """
+        refuse(f"{self._name}: reset counts steps anew on the host")
+        if self._own_step:
+            self.state.clear()
+            return
+        for group in self.param_groups:
+            for slots in [self.state[p] for p in group["params"] if p in self.state]:
+                for name, value in slots.items():
+                    first = self._first_value(name, group)
+                    if name in self.counts:
+                        slots[name] = type(value)(first)
+                    elif isinstance(value, np.ndarray):
+                        value.fill(first)
+                    else:
+                        value.device.fill(value, first)
+
     # -- a step ------------------------------------------------------------------------------------
 
     def register_step_pre_hook(self, hook: Hook) -> HookHandle:
@@ -314,7 +335,7 @@ class Optimizer:
         return ()
 
     def _first_value(self, name: str, group: Group) -> float:
-        """The value of a state array before the first step."""
+        """The value of a state array, or of a number of `counts`, before the first step."""
         return 0.0
 
     def _slot_shape(self, name: str, parameter: Tensor) -> tuple[int, ...] | None:

@@ -88,6 +88,13 @@ class SGD(FusedOptimizer):
     def _required_slots(self, group: Mapping[str, Any]) -> tuple[str, ...]:
         return ()  # a velocity that is missing begins with the next gradient
 
+    def reset(self) -> None:
+        super().reset()
+        for group in self.param_groups:
+            if group["dampening"]:  # the first gradient would be dampened
+                for parameter in group["params"]:
+                    self.state.get(parameter, {}).pop("velocity", None)
+
     def _rule(self, group: Group, state: Mapping[str, Any]) -> SgdRule:
         return SgdRule(Decay.of(group), group["lr"], group["momentum"], 1 - group["dampening"], group["nesterov"])
 

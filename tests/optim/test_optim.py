@@ -185,7 +185,7 @@ def test_a_checkpoint_that_does_not_fit_changes_nothing() -> None:
         (lambda p: optim.AdamW(p, eps=-1.0), ValueError, "AdamW: eps=-1.0 is negative"),
         (lambda p: optim.SGD(p, nesterov=True), ValueError, "SGD: nesterov needs momentum > 0 and dampening 0"),
         (lambda p: optim.SGD(p, weight_decay=-0.1), ValueError, "weight_decay=-0.1 is negative"),
-        (lambda p: optim.Muon(p), ValueError, r"Muon: a parameter has shape \(5,\); only matrices"),
+        (lambda p: optim.Muon(p), ValueError, r"Muon: a parameter has shape \(5,\); only matrices and filters"),
     ],
 )
 def test_what_is_refused(make: Any, error: type[Exception], message: str) -> None:

@@ -58,6 +58,42 @@ def test_a_state_is_loaded_twice_and_with_0d_parameters(device: str, name: str, 
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize(("name", "options"), KINDS)
+def test_a_reset_optimizer_begins_anew_in_the_same_memory(device: str, name: str, options: dict[str, Any]) -> None:
+    optimizer = made(name, options, device)
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    start = [p.numpy() for p in parameters]
+    expected = run(optimizer, 0, 3)
+    before = {p: dict(slots) for p, slots in optimizer.state.items()}
+    optimizer.reset()
+    for parameter, slots in before.items():
+        now = optimizer.state[parameter]
+        assert now["step"] == 0
+        kept = slots if not options.get("dampening") else {}  # whose first gradient is not dampened
+        assert all(now[key] is value for key, value in kept.items() if key in optimizer.slots)
+    for parameter, value in zip(parameters, start, strict=True):
+        parameter.array = parameter.device.upload(value)
+    for a, b in zip(run(optimizer, 0, 3), expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_reset_drops_what_an_optimizer_with_its_own_step_keeps() -> None:
+    weight = Parameter(np.ones(3, np.float32))
+    optimizer = optim.LBFGS([weight])
+
+    def closure() -> alpha.Tensor:
+        optimizer.zero_grad()
+        loss = (weight * weight).sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    assert optimizer.state
+    optimizer.reset()
+    assert not optimizer.state
+    optimizer.step(closure)
+
+
 def double_run(optimizer: optim.Optimizer, first: int, last: int) -> list[np.ndarray]:
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for step in range(first, last):

@@ -25,7 +25,7 @@ CHANGES: dict[str, list[Settings]] = {
     "maximize": [{"maximize": True}, {"maximize": True, "weight_decay": 0.1}],
     "l1_decay": [{"l1_decay": 0.3}, {"l1_decay": 0.1, "maximize": True}],
 }
-ALPHAS = {"l1_decay"}  # arguments that PyTorch does not have
+ALPHAS = {"fixed_norm", "l1_decay"}  # arguments that PyTorch does not have
 REFUSED: dict[str, list[Settings]] = {
     "capturable": [{"capturable": True}],
     "differentiable": [{"differentiable": True}],
@@ -229,6 +229,8 @@ def muon(group: Mapping[str, Any], step: int, w: np.ndarray, g: np.ndarray, slot
         x = a * x + (b * s + c * s @ s) @ x
     matched = group["adjust_lr_fn"] == "match_rms_adamw"
     ratio = 0.2 * np.sqrt(max(rows, columns)) if matched else np.sqrt(max(1, rows / columns))
+    if group["fixed_norm"]:
+        w = w * np.sqrt(rows) / np.sqrt((w * w).sum())
     return w * (1 - group["lr"] * group["weight_decay"]) - group["lr"] * ratio * (x.T if rows > columns else x)
 
 
@@ -503,6 +505,7 @@ OPTIMIZERS = [
             {"lr": 0.1},
             {"lr": 0.1, "weight_decay": 0.5, "momentum": 0.5, "nesterov": False, "adjust_lr_fn": "original"},
             {"lr": 0.1, "ns_coefficients": (3.0, -3.2, 1.2), "ns_steps": 3, "adjust_lr_fn": "match_rms_adamw"},
+            {"lr": 0.1, "fixed_norm": True},
         ],
         {
             "momentum": [{"momentum": 0.5}, {"momentum": 0}],
@@ -511,6 +514,7 @@ OPTIMIZERS = [
             "eps": [{"eps": 100.0}],
             "ns_steps": [{"ns_steps": 2}, {"ns_steps": 0}],
             "adjust_lr_fn": [{"adjust_lr_fn": "match_rms_adamw"}],
+            "fixed_norm": [{"fixed_norm": True}],
         },
         [{"lr": 1e-20}, {"lr": 0.1, "weight_decay": 1e10}],
         matrices=True,

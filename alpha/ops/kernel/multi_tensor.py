@@ -136,7 +136,7 @@ def _chunk_table(arrays: list[list[Array]], operator: str) -> tuple[Callable[[],
         [tuple([a.block.address + a.offset for a in same]) for same in arrays]
     )  # `address`, without a call
     sizes = tuple([a.size for a in arrays[0]])
-    return _table_writer(device, addresses, sizes), _count_chunks(sizes)
+    return table_writer(device, addresses, sizes), count_chunks(sizes)
 
 
 # a captured step reads its table at each replay, so nothing else is ever written there
@@ -171,7 +171,7 @@ class _Tables:
         return table
 
 
-def _table_writer(device: CudaDevice, addresses: Addresses, sizes: tuple[int, ...]) -> Callable[[], Array]:
+def table_writer(device: CudaDevice, addresses: Addresses, sizes: tuple[int, ...]) -> Callable[[], Array]:
     """Function that gives the table of these addresses; a new table is written into memory that is there now.
 
     A table that is given is right until `TABLES` others of the same sizes were given.
@@ -184,11 +184,11 @@ def _table_writer(device: CudaDevice, addresses: Addresses, sizes: tuple[int, ..
     if tables is None:
         if len(kept) >= MOST_LISTS:
             del kept[next(iter(kept))]
-        tables = kept[sizes, len(addresses)] = _Tables(device, (_count_chunks(sizes), len(addresses) + 2))
+        tables = kept[sizes, len(addresses)] = _Tables(device, (count_chunks(sizes), len(addresses) + 2))
     return functools.partial(tables.of, addresses, sizes)
 
 
-def _count_chunks(sizes: tuple[int, ...]) -> int:
+def count_chunks(sizes: tuple[int, ...]) -> int:
     return sum([-(-size // CHUNK) for size in sizes])
 
 

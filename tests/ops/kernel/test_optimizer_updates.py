@@ -10,7 +10,7 @@ from helpers import assert_close
 
 import alpha
 from alpha.core.primitive import shares_memory
-from alpha.ops.kernel.multi_tensor import CHUNK, MOST_LISTS, TABLES, _table_writer
+from alpha.ops.kernel.multi_tensor import CHUNK, MOST_LISTS, TABLES, table_writer
 from alpha.optim.adam import AdamRule, adam_update
 from alpha.optim.fused import Decay
 from alpha.optim.sgd import SgdRule, sgd_update
@@ -27,7 +27,7 @@ PLAIN_SGD = StepValue.fixed(SgdRule(Decay(), 1.0))
 
 
 def _device_table(device: Any, addresses: tuple[tuple[int, ...], ...], sizes: tuple[int, ...]) -> Any:
-    return _table_writer(device, addresses, sizes)()
+    return table_writer(device, addresses, sizes)()
 
 
 def arrays(seed: int) -> list[np.ndarray]:
