@@ -28,7 +28,7 @@ from alpha import Tensor, nn, optim, transforms
 from alpha.core.numerics import PRECISIONS, computed_precision
 from alpha.data import ArrayDataset, resolve
 from alpha.errors import AlphaError
-from alpha.train.command_line import Parser, natural_int, positive_float, positive_int
+from alpha.train.commands.command_line import Parser, natural_int, positive_float, positive_int
 
 # About the mean of each colour and their deviation: bfloat16 holds such a pixel, (0 to 255 - MEAN) / 64, without error.
 MEAN, DEVIATION = (125.0, 123.0, 114.0), 64.0
