@@ -69,9 +69,15 @@ class IterableDataset(Dataset[T]):
         return ChainDataset([self, other])
 
 
+worker_info: Any = None  # which a worker process sets
+
+
 def get_worker_info() -> Any:
-    """None, as PyTorch's in a process that is no worker: a loader reads an `IterableDataset` in one thread."""
-    return None
+    """Place of this worker process of a loader: `id`, `num_workers`, `seed` and `dataset`.
+
+    None in a process that is no worker, also in the threads of a loader.
+    """
+    return worker_info
 
 
 class Batches(Protocol):

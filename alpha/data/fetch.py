@@ -115,14 +115,10 @@ def made(recipe: Recipe, batches: Iterable[Any], workers: int, draws: Draws) -> 
     An exception of a call is raised in place of its batch.
     """
 
-    def calls(number: int, indices: Any) -> list[Callable[[], Any]]:
-        parts = recipe.parts(indices)
-        return [partial(_call, *part, draws.place(number, place)) for place, part in enumerate(parts)]
-
     numbered = enumerate(batches, draws.first)
     if not workers:
         for number, indices in numbered:
-            yield _join(recipe, [call() for call in calls(number, indices)], indices, draws.place(number))
+            yield batch_of_calls(recipe, number, indices, draws)
         return
     waiting: deque[tuple[int, Any, list[Future[Any]]]] = deque()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="alpha-worker")
@@ -133,7 +129,7 @@ def made(recipe: Recipe, batches: Iterable[Any], workers: int, draws: Draws) -> 
 
     try:
         for number, indices in numbered:
-            waiting.append((number, indices, [pool.submit(call) for call in calls(number, indices)]))
+            waiting.append((number, indices, [pool.submit(call) for call in _calls(recipe, number, indices, draws)]))
             if len(waiting) > (workers if recipe.ahead else 1):
                 yield result()
         while waiting:
@@ -142,16 +138,26 @@ def made(recipe: Recipe, batches: Iterable[Any], workers: int, draws: Draws) -> 
         pool.shutdown(cancel_futures=True)
 
 
+def batch_of_calls(recipe: Recipe, number: int, indices: Any, draws: Draws) -> Any:
+    """The batch of this number in its epoch, whose calls this thread makes."""
+    results = [call() for call in _calls(recipe, number, indices, draws)]
+    return _join(recipe, results, indices, draws.place(number))
+
+
+def _calls(recipe: Recipe, number: int, indices: Any, draws: Draws) -> list[Callable[[], Any]]:
+    return [partial(_call, *part, draws.place(number, place)) for place, part in enumerate(recipe.parts(indices))]
+
+
 def _call(asked: Any, part: Callable[[], Any], place: rng.Substream) -> Any:
     try:
         with rng.within(place):
             return part()
     except Exception as error:
-        say_where(error, f"DataLoader: {_named(asked)} was asked for")
+        say_where(error, f"DataLoader: {named(asked)} was asked for")
         raise
 
 
-def _named(asked: Any) -> str:
+def named(asked: Any) -> str:
     """The index, or the indices, of a call."""
     if not isinstance(asked, (list, tuple, np.ndarray)):
         return f"item {asked!r}"

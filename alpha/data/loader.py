@@ -14,6 +14,8 @@ from alpha.data.checks import flag, only_offered, seed_of, whole_number
 from alpha.data.collate import collate
 from alpha.data.dataset import Batches, Dataset, Items, IterableDataset, check_indexed, in_threads
 from alpha.data.fetch import Draws, made, prefetched, recipe_of
+from alpha.data.processes.pool import Pool
+from alpha.data.processes.worker import Job, Task
 from alpha.data.samplers import BatchSampler, chunks, may_draw, permutation, raw
 from alpha.errors import DataError
 
@@ -30,16 +32,23 @@ class DataLoader:
         batch_sampler: gives the indices of each batch, in place of `batch_size`, `shuffle`, `sampler` and `drop_last`.
         num_workers: threads that make items, or whole batches, several at once; 0 makes one after another. They are
             threads of this process, so the dataset is not copied. An `IterableDataset` is read by one thread.
+        multiprocessing_context: "spawn", or `multiprocessing.get_context("spawn")`, makes the workers processes of
+            their own, each with a copy of the dataset. Each makes whole batches, by one thread. The batches are the
+            same, whatever workers there are.
         collate_fn: makes a batch of a list of items; with batch_size=None, of one item.
         drop_last: leave out a last batch that is not full.
         seed: fixes the orders, with the number of the epoch. Without it each epoch takes a fresh draw of the program
             for its seed, so the orders follow from `alpha.manual_seed` and what was drawn since.
         generator: the seed, under PyTorch's name; of an `alpha.Generator` it is the next draw.
         prefetch_factor: batches that are kept ready for each worker, in place of `prefetch`.
-        prefetch: batches a background thread keeps ready; 0 makes them when asked for.
-        pin_memory, pin_memory_device, persistent_workers: change nothing; a `Trainer` copies through page-locked memory
-            by itself.
-        timeout, worker_init_fn, multiprocessing_context, in_order: not offered; only 0, None, None and True.
+            Of worker processes it is 2 unless it is given.
+        prefetch: batches a background thread keeps ready; 0 makes them when asked for. It is nothing to processes.
+        timeout: seconds after which it is an error if worker processes have made no batch; 0 waits for ever.
+        worker_init_fn: is called in each worker process with its number, when it has the dataset.
+        persistent_workers: keep worker processes for the next epoch, with the dataset as it was when they began.
+            Otherwise they end with the epoch, or when it is given up.
+        pin_memory, pin_memory_device: change nothing; a `Trainer` copies through page-locked memory by itself.
+        in_order: not offered; only True.
 
     Each `iter()` is one epoch; `set_epoch` picks the next one's number and place, to resume a run. Alpha's random
     numbers within the dataset, the sampler and `collate_fn` follow from `alpha.manual_seed`, `seed` and the epoch,
@@ -50,7 +59,9 @@ class DataLoader:
         epoch_seed: of the next epoch, if the loader has no seed; None draws one when the epoch begins. A run that goes
             on within an epoch sets it.
 
-    Raises DataError if an argument means nothing.
+    Raises DataError if an argument means nothing. With worker processes `iter()` and its batches raise it, too: if the
+    dataset cannot be pickled, or a process has ended. An exception in a worker is raised here; its cause is the
+    traceback there.
     """
 
     # what they hold, a user may change between two epochs
@@ -71,8 +82,8 @@ class DataLoader:
         pin_memory: bool = False,
         drop_last: bool = False,
         timeout: float = 0,
-        worker_init_fn: None = None,
-        multiprocessing_context: None = None,
+        worker_init_fn: Callable[[int], Any] | None = None,
+        multiprocessing_context: Any = None,
         generator: generators.Generator | int | None = None,
         *,
         prefetch_factor: int | None = None,
@@ -98,15 +109,14 @@ class DataLoader:
                 )
             self.prefetch = whole_number("DataLoader", "prefetch_factor", prefetch_factor, 1) * self.num_workers
         flag("DataLoader", "pin_memory", pin_memory)
-        flag("DataLoader", "persistent_workers", persistent_workers)
-        only_offered(
-            "DataLoader",
-            timeout=(timeout, 0),
-            worker_init_fn=(worker_init_fn, None),
-            multiprocessing_context=(multiprocessing_context, None),
-            in_order=(in_order, True),
-        )
+        only_offered("DataLoader", in_order=(in_order, True))
+        self.persistent_workers = flag("DataLoader", "persistent_workers", persistent_workers)
+        self.timeout, self.worker_init_fn = timeout, worker_init_fn
+        self.multiprocessing_context = multiprocessing_context
+        self._depth = prefetch_factor or 2  # batches of each worker process
+        self._pool: Pool | None = None  # that waits for the next epoch
         self._check_dataset()
+        self._check_processes()
         self._check_samplers()
         self._epoch = 0
         self._first = 0
@@ -123,6 +133,33 @@ class DataLoader:
                 )
             return
         check_indexed("DataLoader", self.dataset, self.collate_fn is not None or self.batch_size is None)
+
+    def _check_processes(self) -> None:
+        context, timeout = self.multiprocessing_context, self.timeout
+        if not isinstance(timeout, (int, float)) or isinstance(timeout, bool) or not 0 <= timeout < float("inf"):
+            raise DataError(f"DataLoader: timeout is {timeout!r}, expected seconds, 0 or more")
+        if context is None:
+            for name, value in (("timeout", timeout or None), ("worker_init_fn", self.worker_init_fn)):
+                if value is not None:
+                    raise DataError(
+                        f"DataLoader: {name}={value!r} is for worker processes; give multiprocessing_context='spawn'"
+                    )
+            return
+        method = context.get_start_method() if hasattr(context, "get_start_method") else context
+        if method != "spawn":
+            raise DataError(
+                f"DataLoader: multiprocessing_context={method!r} is not offered; only 'spawn', or None for threads: "
+                "CUDA and threads do not survive a fork"
+            )
+        if not self.num_workers:
+            raise DataError("DataLoader: multiprocessing_context='spawn' needs num_workers above 0")
+        if isinstance(self.dataset, IterableDataset):
+            raise DataError(
+                "DataLoader: an IterableDataset is read in one order, so worker processes cannot share it; use a "
+                "thread: leave multiprocessing_context out"
+            )
+        if self.worker_init_fn is not None and not callable(self.worker_init_fn):
+            raise DataError(f"DataLoader: worker_init_fn is {self.worker_init_fn!r}, expected a function of a number")
 
     def _check_samplers(self) -> None:
         for name in ("sampler", "batch_sampler"):
@@ -189,28 +226,59 @@ class DataLoader:
         return about
 
     def __iter__(self) -> Generator[Any, None, None]:
+        if self.multiprocessing_context is not None and self.num_workers:
+            single, draws, batches = self._begin_epoch()
+            return self._by_processes(single, draws, batches)
         threads = in_threads(self.dataset)
-        return prefetched(self._begin_epoch(self.num_workers if threads else 0), self.prefetch if threads else 0)
+        return prefetched(self._by_threads(self.num_workers if threads else 0), self.prefetch if threads else 0)
 
-    def _begin_epoch(self, workers: int) -> Iterator[Any]:
+    def _by_threads(self, workers: int) -> Iterator[Any]:
         """The batches of the next epoch, which counts as begun."""
-        self._draw_seed()
-        single, draws = self.batch_size is None and self.batch_sampler is None, self._draws()
         if isinstance(self.dataset, IterableDataset):
-            first = self._count_epoch()
+            self._draw_seed()
+            single, draws, first = self.batch_size is None, self._draws(), self._count_epoch()
             begin = first * (self.batch_size or 1)
             return draws.steadily(lambda: self._read(islice(iter(self.dataset), begin, None), single))
+        single, draws, batches = self._begin_epoch()
+        return made(recipe_of(self.dataset, self.collate_fn, single), batches, workers, draws)
+
+    def _by_processes(self, single: bool, draws: Draws, batches: Iterable[Any]) -> Generator[Any, None, None]:
+        """Batches that worker processes make, which begin with the first batch."""
+        tasks = (Task(number, indices, single, draws.numbers) for number, indices in enumerate(batches, draws.first))
+        job = Job(self.dataset, self.collate_fn, self.worker_init_fn)
+        kept, self._pool = self._pool, None
+        pool = kept if kept is not None and self._fits(kept, job) else None
+        try:
+            if pool is None:
+                if kept is not None:
+                    kept.close()
+                pool = Pool(job, self.num_workers, self._depth, rng.Substream(*draws.numbers).key >> 1)
+            yield from pool.batches(tasks, lambda: self.timeout)
+        finally:
+            if pool is not None:
+                if self.persistent_workers and pool.idle and self._pool is None:
+                    self._pool = pool
+                else:
+                    pool.close()
+
+    def _fits(self, pool: Pool, job: Job) -> bool:
+        """True if the processes that were kept are those which this epoch needs."""
+        same = all(held is wanted for held, wanted in zip(pool.job, job, strict=True))
+        return same and pool.idle and pool.count == self.num_workers
+
+    def _begin_epoch(self) -> tuple[bool, Draws, Iterable[Any]]:
+        """The next epoch, which counts as begun: if its batches are single items, its random numbers, its indices."""
+        self._draw_seed()
+        single, draws = self.batch_size is None and self.batch_sampler is None, self._draws()
         if self._order_is_own:
             order, first = self.take_epoch()
             size, stop = self.batch_size or 1, len(self)
             starts = range(first * size, stop * size, size)
-            batches: Iterable[Any] = order[first:] if single else (order[i : i + size] for i in starts)
-        else:
-            source = self.batch_sampler
-            if source is None:
-                source = self.sampler if single else BatchSampler(self.sampler, self.batch_size, self.drop_last)
-            batches = islice(draws.steadily(lambda: source), self._count_epoch(), None)
-        return made(recipe_of(self.dataset, self.collate_fn, single), batches, workers, draws)
+            return single, draws, (order[first:] if single else (order[i : i + size] for i in starts))
+        source = self.batch_sampler
+        if source is None:
+            source = self.sampler if single else BatchSampler(self.sampler, self.batch_size, self.drop_last)
+        return single, draws, islice(draws.steadily(lambda: source), self._count_epoch(), None)
 
     def _draw_seed(self) -> None:
         """Fix the seed of the epoch that begins now."""

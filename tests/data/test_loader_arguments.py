@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import multiprocessing
 import threading
 import time
 from collections.abc import Iterator
@@ -193,6 +194,9 @@ class Stream(IterableDataset[int]):
         return iter(range(3))
 
 
+STREAM, FORK = Stream(), multiprocessing.get_context("fork")
+
+
 class OnlyBatches:
     def __len__(self) -> int:
         return 3
@@ -204,9 +208,21 @@ class OnlyBatches:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"timeout": 3}, "timeout=3 is not offered; only 0"),
-        ({"worker_init_fn": print}, "worker_init_fn=.* is not offered; only None"),
-        ({"multiprocessing_context": "spawn"}, "multiprocessing_context='spawn' is not offered; only None"),
+        ({"timeout": 3}, "timeout=3 is for worker processes; give multiprocessing_context='spawn'"),
+        ({"timeout": -1}, "timeout is -1, expected seconds, 0 or more"),
+        ({"worker_init_fn": print}, "worker_init_fn=.* is for worker processes"),
+        (
+            {"worker_init_fn": 3, "multiprocessing_context": "spawn", "num_workers": 1},
+            "worker_init_fn is 3, expected a",
+        ),
+        ({"multiprocessing_context": "spawn"}, "multiprocessing_context='spawn' needs num_workers above 0"),
+        ({"multiprocessing_context": "fork", "num_workers": 1}, "multiprocessing_context='fork' is not offered; only"),
+        ({"multiprocessing_context": FORK, "num_workers": 1}, "multiprocessing_context='fork' is not offered; only"),
+        ({"multiprocessing_context": 3, "num_workers": 1}, "multiprocessing_context=3 is not offered; only 'spawn'"),
+        (
+            {"dataset": STREAM, "multiprocessing_context": "spawn", "num_workers": 1},
+            "an IterableDataset is read in one",
+        ),
         ({"in_order": False}, "in_order=False is not offered; only True"),
         ({"generator": object()}, "generator=object is not offered; give a whole number, seed=, which alone"),
         ({"generator": True}, "generator=bool is not offered"),
@@ -226,9 +242,9 @@ class OnlyBatches:
         ({"batch_sampler": [[1]], "shuffle": True}, "batch_sampler takes the place of"),
         ({"batch_sampler": [[1]], "sampler": [1]}, "batch_sampler takes the place of"),
         ({"batch_sampler": [[1]], "drop_last": True}, "batch_sampler takes the place of"),
-        ({"dataset": Stream(), "shuffle": True}, "shuffle is for datasets with indices; an IterableDataset"),
-        ({"dataset": Stream(), "sampler": np.arange(3)}, "sampler is for datasets with indices"),
-        ({"dataset": Stream(), "batch_sampler": [[1]]}, "batch_sampler is for datasets with indices"),
+        ({"dataset": STREAM, "shuffle": True}, "shuffle is for datasets with indices; an IterableDataset"),
+        ({"dataset": STREAM, "sampler": np.arange(3)}, "sampler is for datasets with indices"),
+        ({"dataset": STREAM, "batch_sampler": [[1]]}, "batch_sampler is for datasets with indices"),
         ({"dataset": OnlyBatches(), "collate_fn": len}, "take single items; OnlyBatches has only batch"),
         ({"dataset": OnlyBatches(), "batch_size": None}, "take single items; OnlyBatches has only batch"),
     ],

@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import warnings
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -177,7 +178,7 @@ def test_a_file_of_other_images_is_made_anew(photos: Path, path: Path, change: A
     with pytest.warns(RuntimeWarning, match=r"photos\.alpha: the images in .*photos have changed; it is made anew"):
         data = PackedImages(photos, SIZE, path)
     assert same(data, photos)
-    with pytest.warns(RuntimeWarning, match=r"has images of the size \(8, 8\), expected \(4, 4\); it is made anew"):
+    with pytest.warns(RuntimeWarning, match=r"has images of the size \[8, 8\], expected \[4, 4\]; it is made anew"):
         PackedImages(photos, 4, path)
 
 
@@ -214,6 +215,38 @@ def test_a_damaged_file_is_made_anew(photos: Path, path: Path, kind: str) -> Non
         data = PackedImages(photos, SIZE, path)
     assert same(data, photos)
     assert same(PackedImages(photos, SIZE, path), photos)
+
+
+def made_up(count: int, size: tuple[int, int], rest: bytes, pixels: int) -> bytes:
+    """A packed file with right checksums, whatever it holds."""
+    begin = packed_file.PAGE + pixels
+    start = packed_file._START.pack(packed_file._MAGIC, count, *size, begin, len(rest), 0, zlib.crc32(rest))
+    start += packed_file._START_CRC.pack(zlib.crc32(start))
+    return start + bytes(begin - len(start)) + rest
+
+
+ABOUT = b'{"root": "x", "decoder": "y", "classes": ["a"], "skipped": []}'
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (made_up(0, (2, 2), ABOUT, 0), "says of itself that it has 0 images of 2 x 2, which it has not"),
+        (made_up(1 << 60, (1 << 40, 1), ABOUT, 12), "says of itself that it has .* images of 1,099,511,627,776 x 1"),
+        (made_up(1, (2, 2), b"{}", 12), "says of itself that it has 1 images of 2 x 2, which it has not"),
+        (made_up(1, (2, 2), bytes(8), 12), "has a text at its end that cannot be read: JSONDecodeError"),
+        (made_up(1, (2, 2), bytes(8) + b"[" * 99_999, 12), "has a text at its end that cannot be read: RecursionError"),
+        (made_up(1, (2, 2), bytes(8) + b"[]", 12), "has a text at its end that cannot be read: TypeError"),
+        (made_up(1, (2, 2), bytes(8) + ABOUT.replace(b'"x"', b"3"), 12), "cannot be read: a name is no text"),
+        (made_up(1, (2, 2), bytes(8) + ABOUT.replace(b"[]", b'["abc"]'), 12), "cannot be read: ValueError"),
+        (made_up(1, (2, 2), b"\1" + bytes(7) + ABOUT, 12), "image 0 is damaged"),
+    ],
+    ids=range(9),
+)
+def test_a_file_that_was_made_up_is_refused(path: Path, content: bytes, reason: str) -> None:
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=rf"photos\.alpha: .*{reason}"):
+        PackedImages.load(path)
 
 
 def test_a_damaged_image_of_a_large_file_is_found_when_it_is_read(photos: Path, path: Path) -> None:

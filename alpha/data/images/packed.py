@@ -131,11 +131,11 @@ class _Task:
         """Text that says why a file is not what is wanted; empty if it is."""
         if about.get("rule") != RULE:
             return "was made by another version of Alpha"
-        if about["size"] != list(self.size):
-            return f"has images of the size {tuple(about['size'])}, expected {self.size}"
-        if about["digest"] != self.digest:
+        if about.get("size") != list(self.size):
+            return f"has images of the size {about.get('size')}, expected {list(self.size)}"
+        if about.get("digest") != self.digest:
             return f"the images in {shown(self.listing.samples.root)} have changed"
-        if self.on_error == "raise" and about["damaged"]:
+        if self.on_error == "raise" and about.get("damaged"):
             return f"was made without {about['damaged']} damaged images"
         return ""
 

@@ -86,6 +86,10 @@ def read_contents(path: Path) -> Contents:
             size = os.fstat(file.fileno()).st_size
             if size != begin + length:
                 raise DataError(f"has {size:,} bytes, expected {begin + length:,}")
+            if not count * height * width or begin != PAGE + count * height * width * 3 or length < 8 * count:
+                raise DataError(
+                    f"says of itself that it has {count:,} images of {height:,} x {width:,}, which it has not"
+                )
             file.seek(begin)
             rest = file.read(length)
     except FileNotFoundError as error:
@@ -96,7 +100,20 @@ def read_contents(path: Path) -> Contents:
         raise DataError("is damaged in the list of its images")
     labels = np.frombuffer(rest, np.int32, count)
     checksums = np.frombuffer(rest, np.uint32, count, 4 * count)
-    return Contents((count, height, width, 3), labels, checksums, json.loads(rest[8 * count :]), crc)
+    return Contents((count, height, width, 3), labels, checksums, _about(rest[8 * count :]), crc)
+
+
+def _about(text: bytes) -> dict[str, Any]:
+    try:
+        about = json.loads(text)
+        right = all(isinstance(name, str) for name in (about["root"], about["decoder"], *about["classes"]))
+        right = right and all(isinstance(part, str) for name, reason in about["skipped"] for part in (name, reason))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DataError(f"has a text at its end that cannot be read: {type(error).__name__}") from error
+    if not right:
+        raise DataError("has a text at its end that cannot be read: a name is no text")
+    found: dict[str, Any] = about
+    return found
 
 
 class Rows(np.memmap):
