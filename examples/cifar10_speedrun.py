@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import statistics
 import sys
 import time
@@ -164,7 +165,7 @@ class Speedrun:
             changes.append(transforms.RandomErasing(1.0, ((recipe.cutout / 32) ** 2,) * 2, (1.0, 1.0)))
         augment = transforms.Compose(changes)
         images = transforms.RandomHorizontalFlip()(self.normalized(self.images))
-        for epoch in itertools.count():
+        for epoch in range(math.ceil(recipe.epochs)):
             order = alpha.randperm(count, device=self.device)
             changed = augment(images[order])
             yield (changed.flip(2) if epoch % 2 else changed), labels[order]
@@ -182,8 +183,6 @@ class Speedrun:
                 batch = slice(start, start + self.recipe.batch)
                 self.captured_step(images[batch], classes[batch], done < bias_steps)
                 done += 1
-            if done == total:
-                return
 
     def accuracy(self) -> float:
         """The share of right answers to the test set."""

@@ -185,6 +185,22 @@ class DataLoader:
         """Items per epoch, before `drop_last`. Raises TypeError if the sampler has no length."""
         return len(self.dataset if self.sampler is None else self.sampler)
 
+    def __repr__(self) -> str:
+        name, parts = type(self.dataset).__name__, []
+        if isinstance(self.dataset, IterableDataset):
+            parts.append(f"{name}, batches of {self.batch_size}")
+        else:
+            parts += [
+                f"{name} of {len(self.dataset):,} items",
+                f"{len(self):,} batches of {self.batch_size or 'items'}",
+            ]
+        if self.sampler is not None or self.batch_sampler is not None:
+            parts.append(type(self.sampler or self.batch_sampler).__name__)
+        parts += ["shuffled"] if self.shuffle else []
+        parts += [f"seed {self.seed}"] if self.seed is not None else []
+        parts += [f"{self.num_workers} workers"] if self.num_workers else []
+        return f"DataLoader({', '.join(parts)})"
+
     def __len__(self) -> int:
         """Batches per epoch. Raises TypeError if what gives the items has no length."""
         if self.batch_sampler is not None:

@@ -388,4 +388,6 @@ def test_what_a_trainer_and_a_run_are(tmp_path: Path) -> None:
     assert repr(subject) == "Trainer(Sequential on cpu in float32, cross_entropy, SGD, after step 0 of epoch 0)"
     run = Run.start({}, tmp_path / "run")
     subject.fit(*loaders(), epochs=1, run=run, show=None)
+    train, _ = loaders()
+    assert repr(train) == "DataLoader(ArrayDataset of 24 items, 3 batches of 8, shuffled, seed 3)"
     assert repr(run).endswith(f"1 epochs, best test accuracy {run.history.rows[0].test_accuracy:.1%})")
