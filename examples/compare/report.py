@@ -63,7 +63,7 @@ def rows(runs: Runs) -> list[dict[str, str]]:
 
 
 def busy_of(runs: Runs) -> list[str]:
-    """How the machine was used by something else, as the runs found it; empty if it was not."""
+    """Say how the machine was used by something else, as the runs found it; empty if it was not."""
     return [run.busy for sides in runs.values() for seeds in sides.values() for run in seeds if run.busy]
 
 

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 import alpha
+from alpha.data.images.image_files import opened
 from alpha.errors import CheckpointError, DataError, ShapeError
 from alpha.models import saved
 from alpha.train import load_metadata
@@ -86,7 +87,8 @@ def test_from_a_folder_to_a_prediction(room: Path, capsys: pytest.CaptureFixture
 
     network = alpha.models.load("runs/colors", device="cpu")
     assert (network.classes, network.training) == (tuple(COLORS), False)
-    photo = Image.open(folder / "green" / "3.jpg")
+    with opened(folder / "green" / "3.jpg") as file:
+        photo = file.convert("RGB")
     by_path, by_image, by_array = network.predict([folder / "green" / "3.jpg", photo, np.asarray(photo)])
     assert by_path.name == "green"
     assert by_path.probability == pytest.approx(found["probabilities"]["green"], abs=1e-5)
@@ -108,7 +110,7 @@ def test_a_prediction_is_that_of_the_report(room: Path) -> None:
 
 
 def test_a_run_goes_on_with_other_epochs_and_rate(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """From the same place, as one whose rate was so from there on; anything else is a contradiction."""
+    """Goes on from the same place, as one whose rate was so from there on; anything else is a contradiction."""
     photos(room / "colors")
     assert train("colors", "--model", "tiny", "--epochs", "2", *SMALL) == 0
     assert train("--resume", "runs/colors", "--epochs", "4", "--lr", "0.01") == 0
@@ -216,7 +218,7 @@ def test_a_wrong_option(arguments: list[str], message: str, capsys: pytest.Captu
 
 
 def test_every_network_is_built_by_its_name() -> None:
-    """Its description is enough to build it, and its class axis is the last one."""
+    """A description is enough to build it, and its class axis is the last one."""
     for name in ("resnet18", "vit_tiny", "torchvision.mobilenet_v2"):
         model = train_photos.built(name, train_photos.arguments_of(name, 3, 64), 64)
         assert model.training

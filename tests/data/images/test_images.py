@@ -20,7 +20,7 @@ from alpha.data import ImageFolder
 from alpha.data.images.image_files import formats, opened
 from alpha.errors import DataError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PIXELS = np.arange(12 * 8 * 3, dtype=np.uint8).reshape(12, 8, 3)
 BY_HAND = {  # what Pillow reads and does not write, or writes otherwise
     "EPS": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 12\n%%EndComments\n(x) print\n%%EOF\n",
