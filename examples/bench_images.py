@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from alpha.train.command_line import Parser, positive_int
+from alpha.train.commands.command_line import Parser, positive_int
 
 from alpha.data import DataLoader, ImageFolder, PackedImages, Subset
 from alpha.errors import AlphaError
