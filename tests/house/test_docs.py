@@ -1,4 +1,4 @@
-"""The code of docs/kernels/*.md and docs/data.md: each page's blocks run, in order, and are right."""
+"""The code of docs/kernels/*.md, docs/data.md and docs/training.md: each page's blocks run, in order, and are right."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from PIL import Image
 
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.runtime import get_device
+from alpha.train.commands import train_photos
 
 KERNELS = Path(__file__).parents[2] / "docs" / "kernels"
-DATA = KERNELS.parent / "data.md"
+DOCS = KERNELS.parent
 TESTED = {"conv_v2", "ks_deconv", "sk_dilated", "first_layers", "fp16_terms", "more_axes"}
 
 # H, W, F_H, F_W, (sh, sw), (ph, pw): padding above the filter, strides above it, filters larger than the map
@@ -31,7 +32,7 @@ SHAPES = [
 
 
 def _blocks(page: str) -> list[str]:
-    text = (DATA if page == DATA.stem else KERNELS / f"{page}.md").read_text()
+    text = ((DOCS if page in ("data", "training") else KERNELS) / f"{page}.md").read_text()
     return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
@@ -151,23 +152,46 @@ def test_fp16_terms() -> None:
     assert apart < 3e-7
 
 
-def test_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The page runs in a folder with two classes of photos, dark and light ones."""
+def _photos(folder: Path, names: tuple[str, ...], parts: dict[str, int]) -> None:
+    """Photos of dark and light noise, in folders PART/CLASS/0.jpg .."""
     rng = np.random.default_rng(0)
-    for part, count in (("train", 8), ("test", 3)):
-        for number, name in enumerate(("dark", "light")):
-            (tmp_path / "photos" / part / name).mkdir(parents=True)
+    for part, count in parts.items():
+        for number, name in enumerate(names):
+            (folder / part / name).mkdir(parents=True)
             for index in range(count):
                 pixels = rng.integers(0, 128, (40, 48, 3), np.uint8) + np.uint8(128 * number)
-                Image.fromarray(pixels).save(tmp_path / "photos" / part / name / f"{index}.png")
+                Image.fromarray(pixels).save(folder / part / name / f"{index}.jpg")
+
+
+def test_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The page runs in a folder with two classes of photos."""
+    _photos(tmp_path / "photos", ("dark", "light"), {"train": 8})
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("alpha.get_device", lambda name: get_device("cpu"))  # whatever else the machine has
     page = _run("data")
-    shapes, *results = capsys.readouterr().out.splitlines()
-    assert shapes == "(8, 64) int64"
-    assert len(results) == 2
-    assert all(re.fullmatch(r"loss \d\.\d{3}, accuracy \d+\.\d%", line) for line in results)
+    assert capsys.readouterr().out.splitlines() == ["(8, 64) int64", "['dark', 'light'] (8, 32, 32, 3) (8,)"]
     assert page["counts"].tolist() == [5, 5, 5, 5]
     assert page["item"][1] == 3
     assert [len(x) for x, _ in page["batches"]] == [20] * 10
     assert 70 < sum(int((y == 3).sum()) for _, y in page["batches"]) < 130  # half of 200
+
+
+def test_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The page runs in a folder with photos of two classes, and a run of alpha-train on them."""
+    pytest.importorskip("tensorboardX")
+    pytest.importorskip("matplotlib")
+    _photos(tmp_path / "photos", ("cat", "dog"), {"train": 8, "val": 9})
+    (tmp_path / "new.jpg").write_bytes((tmp_path / "photos" / "val" / "cat" / "0.jpg").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ALPHA_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setattr("alpha.get_device", lambda name: get_device("cpu"))  # whatever else the machine has
+    options = ["--model", "torchvision.mobilenet_v2", "--image-size", "32", "--epochs", "1", "--batch-size", "8"]
+    assert train_photos.main(["photos", *options]) == 0
+    page = _run("training")
+    assert page["outputs"].shape == (18, 2)
+    assert page["predicted"].shape == (40, 1)
+    assert page["result"].accuracy == np.trace(page["result"].metrics["confusion"]) / 18
+    assert page["weight"].numpy().tolist() == [1.0, 1.0]
+    assert [row.epoch for row in page["rows"]] == [1, 2]
+    assert page["prediction"].name in ("cat", "dog")
+    assert all((tmp_path / "runs" / name).is_dir() for name in ("photos", "example", "mobilenet"))
+    assert "test_error" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,12 @@ class Photos:
             return np.asarray(self.test_set.dataset.labels[self.test_set.indices])
         return np.asarray(self.test_set.labels)
 
+    def split(self, folder: Path) -> str:
+        """Text that is the same only if the same photos of the folder are for training and for testing."""
+        names = "\n".join(file.relative_to(folder).as_posix() for file in self.test_files)
+        digest = hashlib.sha256(names.encode(errors="surrogateescape")).hexdigest()[:16]
+        return f"{len(self.train_set)} and {len(self.test_set)}, {digest}"
+
     def test_image(self, place: int) -> NDArray[np.uint8]:
         return np.asarray(self.test_set[place][0])
 
@@ -64,7 +71,12 @@ def read_photos(
     options: dict[str, Any] = {"workers": workers, "on_error": on_error}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".* left out", category=RuntimeWarning)  # `skipped` says it
-        return _read(folder, image_size, train_size, share, seed, options)
+        try:
+            return _read(folder, image_size, train_size, share, seed, options)
+        except DataError as error:
+            if on_error == "raise" and any(what in str(error) for what in ("has no image", "cannot be decoded")):
+                raise DataError(f"{error}; --on-error skip leaves it out") from error
+            raise
 
 
 def _read(folder: Path, image_size: int, train_size: int, share: float, seed: int, options: dict[str, Any]) -> Photos:

@@ -51,7 +51,12 @@ def predictions(network: Classifier, given: list[Path], batch_size: int = 64) ->
 
 
 def files_in(path: Path) -> list[Path]:
-    """The photo at a path, or those of a folder and the folders in it, in the order of their names."""
+    """The photo at a path, or those of a folder and the folders in it, in the order of their names.
+
+    Raises DataError if there is nothing at the path.
+    """
+    if not path.exists():
+        raise DataError(f"{shown(path)}: there is no such photo or folder")
     if not path.is_dir():
         return [path]
     found = path.rglob("*")

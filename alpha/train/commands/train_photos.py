@@ -270,6 +270,13 @@ def train(args: argparse.Namespace) -> int:
     if run is not None and list(run.options["network"]["classes"]) != list(photos.classes):
         raise CheckpointError(f"{options['folder']}: the classes are others than when the run in {run.folder} began")
     options["network"] = network.as_option()
+    split = photos.split(Path(options["folder"]))
+    if run is not None and run.options.get("split", split) != split:  # older runs do not have it
+        raise CheckpointError(
+            f"{options['folder']}: the photos are others than when the run in {run.folder} began, so it could be "
+            "tested on photos that it was trained on; put the photos back, or begin a new run"
+        )
+    options["split"] = split
 
     alpha.manual_seed(seed)
     model = built(options["model"], arguments, size)
@@ -294,6 +301,8 @@ def train(args: argparse.Namespace) -> int:
         where = f"after step {trainer.step} of epoch {trainer.epoch}"
         given = f", with {', '.join(changes)}" if changes else ""
         print(f"{run.folder}: goes on {where}{given}", flush=True)
+        if (done := len(run.history.rows)) >= options["epochs"]:
+            print(f"nothing to train: {done} epochs are done; --epochs with a larger number trains more", flush=True)
     else:
         run = Run.start(options, Path("runs") / Path(options["folder"]).name, args.output, args.overwrite)
     test_loader = DataLoader(photos.test_set, options["batch_size"])

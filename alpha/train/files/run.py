@@ -123,7 +123,7 @@ class Run:
         """Writes the checkpoint, the weights and the history, each atomically.
 
         The weights are those that `Trainer.evaluate` measures. `alpha.models.load` makes the network of them if
-        `options` has the entry "network", which `alpha.models.description` gives.
+        `options` has the entry "network", which `alpha.models.Description.as_option` gives.
 
         With `wait` False the state is copied to the host, and written while the program goes on. If the next `save`
         comes before the writing has begun, only the newer state is written. `wait()` and `close()` wait for the files;

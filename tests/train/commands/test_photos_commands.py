@@ -110,7 +110,7 @@ def test_a_prediction_is_that_of_the_report(room: Path) -> None:
 
 
 def test_a_run_goes_on_with_other_epochs_and_rate(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Goes on from the same place, as one whose rate was so from there on; anything else is a contradiction."""
+    """The run goes on as one whose rate was so from there on; anything else is a contradiction."""
     photos(room / "colors")
     assert train("colors", "--model", "tiny", "--epochs", "2", *SMALL) == 0
     assert train("--resume", "runs/colors", "--epochs", "4", "--lr", "0.01") == 0
@@ -127,6 +127,23 @@ def test_a_run_goes_on_with_other_epochs_and_rate(room: Path, capsys: pytest.Cap
     with pytest.warns(RuntimeWarning, match="have changed"):
         assert train("--resume", "runs/colors", "--epochs", "5") == 2
     assert "24 photos" not in capsys.readouterr().out
+
+
+def test_a_run_that_has_all_its_epochs_says_so(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photos(room / "colors")
+    assert train("colors", "--model", "tiny", "--epochs", "2", *SMALL) == 0
+    assert train("--resume", "runs/colors", "--epochs", "1") == 0
+    assert "nothing to train: 2 epochs are done; --epochs with a larger number" in capsys.readouterr().out
+
+
+def test_a_run_is_not_tested_on_photos_that_it_was_trained_on(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """There are as many photos as before, one of which has another name, so they are split in another way."""
+    folder = photos(room / "colors")
+    assert train("colors", "--model", "tiny", "--epochs", "1", *SMALL) == 0
+    (folder / "red" / "0.jpg").rename(folder / "red" / "z.jpg")
+    with pytest.warns(RuntimeWarning, match="have changed"):
+        assert train("--resume", "runs/colors", "--epochs", "2") == 2
+    assert "it could be tested on photos that it was trained on" in capsys.readouterr().err
 
 
 def test_fine_tuning_takes_all_but_the_last_layer(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,7 +176,9 @@ def test_damaged_photos_and_empty_classes(room: Path, capsys: pytest.CaptureFixt
     (folder / "red" / "bad.jpg").write_bytes((folder / "red" / "0.jpg").read_bytes()[:300])
     (folder / "none").mkdir()
     assert train("colors", "--model", "tiny", "--epochs", "1", *SMALL) == 2
-    assert "none: has no image" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "none: has no image" in error
+    assert error.endswith("; --on-error skip leaves it out\n")
     assert train("colors", "--model", "tiny", "--epochs", "1", "--on-error", "skip", *SMALL) == 0
     out = capsys.readouterr().out
     assert "left out: " in out
@@ -167,6 +186,8 @@ def test_damaged_photos_and_empty_classes(room: Path, capsys: pytest.CaptureFixt
     assert "24 photos to train on, 6 to test on, 3 classes" in out
     assert predict.main(["runs/colors", str(folder / "red" / "bad.jpg"), "--device", "cpu"]) == 2
     assert "bad.jpg: cannot be decoded" in capsys.readouterr().err
+    assert predict.main(["runs/colors", "nothing.jpg", "--device", "cpu"]) == 2
+    assert capsys.readouterr().err == "alpha-predict: nothing.jpg: there is no such photo or folder\n"
 
 
 @pytest.mark.parametrize(
