@@ -147,7 +147,7 @@ def test_early_stopping(options: dict[str, Any], values: list[float], last: int 
 
 
 def test_a_run_that_stopped_early_stays_so_when_it_goes_on(tmp_path: Path) -> None:
-    """It may have been killed after its last epoch was saved; with more patience it goes on."""
+    """A kill may come after the last epoch was saved; with more patience the run goes on."""
     flat = {"metric": "train_loss", "min_delta": 100.0}  # no epoch but the first is better
     run = Run.start({}, tmp_path / "run")
     assert len(build().fit(*loaders(), epochs=9, run=run, callbacks=[EarlyStopping(2, **flat)], show=None)) == 3

@@ -403,7 +403,7 @@ def test_the_checkpoint_is_written_last(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.skipif(sys.platform == "win32", reason="other calls there")
 def test_options_are_whole_at_any_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are written in place, and only if they are others than before."""
+    """Options are written in place, and only if they are others than before."""
     run, subject = Run.start({"a": 1, "text": "x" * 50}, tmp_path / "net"), trainer()
     path, found = run.folder / "run.json", []
     write, cut = os.write, os.ftruncate

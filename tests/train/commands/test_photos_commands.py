@@ -108,7 +108,7 @@ def test_a_prediction_is_that_of_the_report(room: Path) -> None:
 
 
 def test_a_run_goes_on_with_other_epochs_and_rate(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """From the same place, as one whose rate was so from there on; anything else is a contradiction."""
+    """The run goes on from its place, as one whose rate was so from there on; anything else is a contradiction."""
     photos(room / "colors")
     assert train("colors", "--model", "tiny", "--epochs", "2", *SMALL) == 0
     assert train("--resume", "runs/colors", "--epochs", "4", "--lr", "0.01") == 0
@@ -216,7 +216,7 @@ def test_a_wrong_option(arguments: list[str], message: str, capsys: pytest.Captu
 
 
 def test_every_network_is_built_by_its_name() -> None:
-    """Its description is enough to build it, and its class axis is the last one."""
+    """A description is enough to build a network, and its class axis is the last one."""
     for name in ("resnet18", "vit_tiny", "torchvision.mobilenet_v2"):
         model = train_photos.built(name, train_photos.arguments_of(name, 3, 64), 64)
         assert model.training
