@@ -19,13 +19,13 @@ from typing import Any
 import child
 import numpy as np
 import pytest
-from alpha.train.pairs import is_plain
 from PIL import Image
 
 from alpha.data import ArrayDataset, DataLoader, ImageFolder, PackedImages, Subset
 from alpha.data.images import packed_file
 from alpha.data.images.decoding import Decoder
 from alpha.errors import DataError
+from alpha.train.batches.host import is_plain
 
 COUNTS = {"birds": 5, "cats": 14}
 COUNT, SIZE = 19, 8

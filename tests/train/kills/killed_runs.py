@@ -2,7 +2,7 @@
 
     python tests/train/kills/killed_runs.py --kills 50 --device cpu --seed 0
     ALPHA_CUDA_DRIVER=emulated python tests/train/kills/killed_runs.py --kills 50 --device cuda
-    python tests/train/kills/killed_runs.py --every-file           # each moment of writing in the first and last epoch
+    python tests/train/kills/killed_runs.py --files 1              # each moment of writing in the first and last epoch
 
 The training of killed_training.py is killed before or after a step, within the writing of a file, in a callback, in an
 evaluation, while it hands tasks or memory to its worker processes, and from outside at any time; or it gets Ctrl-C, or
@@ -233,39 +233,40 @@ def kill(folder: Path, kills: int, device: str, seed: int) -> Runs:
     if not runs.train(folder / "whole", None, threads=True) or runs.faults:
         return runs
     expected = contents(folder / "whole")
-    number = done = 0
+    number = done = tries = 0
     milliseconds = 2000 if device == "cpu" else 3500
     while done < kills:
         number += 1
         place = folder / f"run-{number}"
         finished = False
         while not finished:
-            stop = stop_of(done, seed, milliseconds) if done < kills else None
+            stop = stop_of(tries, seed, milliseconds) if done < kills else None
             finished = runs.train(place, stop)
-            done += stop is not None  # a stop that came too late counts as well
+            tries += 1
+            done += not finished  # it may have come too late
         runs.compare(place, expected)
     runs.found["runs"] = number
     return runs
 
 
-def kill_at_every_file(folder: Path, device: str) -> Runs:
-    """Kill at each moment of writing in the first epoch and in the last one, after which the run is finished."""
+def kill_at_files(folder: Path, device: str, every: int) -> Runs:
+    """Kill at every so many-th moment of writing in the only epoch of a run, and in the last one of another."""
     runs = Runs(folder, device)
     for epochs in (1, EPOCHS):
         name = f"{epochs}-epochs"
         begun, whole = folder / f"{name}-begun", folder / f"{name}-whole"
         runs.train(whole, None, epochs, threads=True)
-        expected, number, finished = contents(whole), 0, False
+        expected, number, finished = contents(whole), 1, False
         if epochs > 1:
             runs.train(begun, None, epochs - 1, threads=True)
         while not finished:
-            number += 1
             place = folder / f"{name}-{number}"
             if begun.exists():
                 shutil.copytree(begun, place)
             finished = runs.train(place, Stop("file", number, "SIGKILL"), epochs, threads=True)
             runs.train(place, None, epochs, threads=True)
             runs.compare(place, expected)
+            number += every
     return runs
 
 
@@ -275,11 +276,12 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--every-file", action="store_true", help="in place of random moments")
+    parser.add_argument("--files", type=int, help="in place of random moments: each n-th moment of writing")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        if options.every_file:
-            runs, what = kill_at_every_file(Path(folder), options.device), "all moments of writing"
+        if options.files:
+            runs = kill_at_files(Path(folder), options.device, options.files)
+            what = f"moments of writing, 1 of {options.files}"
         else:
             runs = kill(Path(folder), options.kills, options.device, options.seed)
             what = f"{options.kills} stops, seed {options.seed}"

@@ -28,7 +28,7 @@ from alpha.train import Callback, EarlyStopping, JsonLines, KeepWeights, Run, Tr
 EPOCHS, STEPS, BATCH = 4, 5, 4  # the last batch of an epoch has 2 images
 IMAGES = STEPS * BATCH - 2
 PLACES = ("step", "file", "callback", "item", "worker")
-PER_EPOCH = {"step": STEPS, "file": 75, "callback": 7, "item": 6, "worker": 10}  # moments of each place, about
+PER_EPOCH = {"step": STEPS, "file": 140, "callback": 7, "item": 6, "worker": 10}  # moments of each place, about
 HOW = ("SIGKILL", "SIGINT", "WORKER")  # the last one kills a worker process, as a system without memory does
 
 
