@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for proce
 
 @pytest.mark.parametrize("kills", [None, pytest.param(50, marks=pytest.mark.gate)])
 def test_runs_that_are_killed_anywhere(device: str, kills: int | None, tmp_path: Path) -> None:
-    runs = kill(tmp_path, kills or {"cpu": 6, "cuda": 3}[device], device, seed=0)
+    runs = kill(tmp_path, kills or {"cpu": 5, "cuda": 2}[device], device, seed=0)
     assert runs.faults == []
 
 
