@@ -86,7 +86,7 @@ class Runs:
             command += ["--place", stop.place, "--number", str(stop.number), "--how", stop.how]
         env = child.environment(Path(__file__).parent, **{MARK: mark})
         with errors.open("w") as file:
-            process = child.start(command, env=env, stdout=file, stderr=subprocess.STDOUT)
+            process = child.start(command, cwd=self.folder, env=env, stdout=file, stderr=subprocess.STDOUT)
             if stop is not None and not inside:
                 time.sleep(stop.number / 1000)
                 process.send_signal(getattr(signal, stop.how))
