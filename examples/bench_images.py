@@ -24,10 +24,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from alpha.train.commands.command_line import Parser, positive_int
-
 from alpha.data import DataLoader, ImageFolder, PackedImages, Subset
 from alpha.errors import AlphaError
+from alpha.train.commands.command_line import Parser, positive_int
 
 Batches = Callable[[int], Iterable[Any]]  # of the first images of an order, as many as are asked for
 LINE = "{:44} {:>9} {:>9} {:>7}"

@@ -26,9 +26,10 @@ def make_folder(path: Path) -> None:
     """Makes `path` and its parents; CheckpointError if it cannot be made or written to. Its files stay."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        probe = path / f".{secrets.token_hex(8)}{_SUFFIX}"
-        probe.touch(exist_ok=False)
-        probe.unlink()
+        _remove_stale(path / "probe")
+        probe, descriptor = _new_part(path / "probe", 0o600)
+        os.close(descriptor)
+        probe.unlink(missing_ok=True)
     except OSError as error:
         raise CheckpointError(_unusable(path, error)) from error
 

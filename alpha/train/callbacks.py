@@ -62,7 +62,7 @@ class Callback:
         cls.name = cls.__dict__.get("name", cls.__name__)
 
     def on_start(self, fit: Fit) -> None:
-        """Called before the first epoch, also of a run that goes on."""
+        """Called before the first epoch, also of a run that goes on; it may set `fit.stopping`, too."""
 
     def on_steps(self, fit: Fit, step: int, loss: float) -> None:
         """Called about every ten steps, and at the end of an epoch, with the mean loss of the steps since then.
@@ -126,12 +126,20 @@ class EarlyStopping(Callback):
         self.min_delta = real("EarlyStopping", "min_delta", min_delta)
         self._watched = Watched("EarlyStopping", metric, mode)
         self._best, self._best_epoch = math.inf, 0
+        self._goes_on = False  # whether it has the state of a run
+
+    def on_start(self, fit: Fit) -> None:
+        if self._goes_on:  # perhaps the run was stopped after its last epoch had been saved
+            self._stop(fit)
 
     def on_epoch(self, fit: Fit) -> None:
         value, epoch = self._watched.value(fit.rows[-1]), len(fit.rows)
         if value < self._best - self.min_delta:
             self._best, self._best_epoch = value, epoch
-        elif epoch - self._best_epoch >= self.patience:
+        self._stop(fit)
+
+    def _stop(self, fit: Fit) -> None:
+        if len(fit.rows) - self._best_epoch >= self.patience:
             best = self._best if self._watched.mode == MIN else -self._best
             fit.stopping = (
                 f"{self._watched.metric} has not become better than {best:.4g}, of epoch {self._best_epoch}, "
@@ -144,6 +152,7 @@ class EarlyStopping(Callback):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         best = state["best"]
         self._best, self._best_epoch = math.inf if best is None else float(best), int(state["best_epoch"])
+        self._goes_on = True
 
 
 class KeepWeights(Callback):

@@ -63,7 +63,7 @@ def rows(runs: Runs) -> list[dict[str, str]]:
 
 
 def busy_of(runs: Runs) -> list[str]:
-    """Say how the machine was used by something else, as the runs found it; empty if it was not."""
+    """Text that says how something else used the machine, as the runs found it; empty if nothing did."""
     return [run.busy for sides in runs.values() for seeds in sides.values() for run in seeds if run.busy]
 
 

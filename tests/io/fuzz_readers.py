@@ -29,6 +29,7 @@ import time
 import traceback
 import warnings
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,7 +39,8 @@ import numpy as np
 from PIL import Image
 
 import alpha
-from alpha.data import Cifar10, Cifar10Sample, Cifar100, cifar, cifar100, mnist, sample
+from alpha.data import Cifar10, Cifar10Sample, Cifar100, PackedImages, cifar, cifar100, mnist, sample
+from alpha.data.images import packed_file
 from alpha.io.reading import ALLOWANCE
 from alpha.ops.conv2d.select.tune import TuningCache
 from alpha.train import Run, load_weights, save_weights
@@ -181,6 +183,33 @@ def small_sample(folder: Path) -> Iterator[None]:
         yield
 
 
+def make_packed(path: Path) -> None:
+    for number, label in enumerate("aab"):
+        (path.parent / "photos" / label).mkdir(parents=True, exist_ok=True)
+        pixels = RANDOM.integers(0, 255, (5, 4, 3), np.uint8)
+        Image.fromarray(pixels).save(path.parent / "photos" / label / f"{number}.png")
+    PackedImages(path.parent / "photos", 4, path, workers=1)
+
+
+def read_packed(path: Path) -> Any:
+    found = PackedImages.load(path, check=True)
+    return found.images, found.labels, found.classes, found.skipped, found.decoder
+
+
+def sealed(data: bytes, draw: random.Random) -> bytes:
+    """A packed file whose sizes or list are damaged, with the checksums of what they are then."""
+    size = packed_file._START.size
+    begin = packed_file._START.unpack(data[:size])[4]
+    start, rest = data[:size], data[begin:]
+    if draw.random() < 0.5:
+        start = damaged(start, draw)[:size].ljust(size, b"\0")
+    else:
+        rest = damaged(rest, draw)
+        start = start[:40] + struct.pack("<Q", len(rest)) + start[48:]  # the size of the list, as it is
+    start = start[:-4] + struct.pack("<I", zlib.crc32(rest))
+    return start + struct.pack("<I", zlib.crc32(start)) + data[size + 4 : begin] + rest
+
+
 def make_tar(path: Path) -> None:
     with tarfile.open(path, "w:gz") as file:
         for name in ("cifar-10-batches-bin/readme.html", "cifar-10-batches-bin/data_batch_1.bin"):
@@ -250,6 +279,8 @@ def subjects() -> list[Subject]:
         Subject("train.bin", writes(records(cifar100._RECORD, 2)), pair(Cifar100), False, small_cifar100),
         Subject("sample.zip", make_sample, lambda path: pair(lambda _: Cifar10Sample(path))(path), True, small_sample),
         Subject("archive.tar.gz", make_tar, unpack, False, small_cifar10),
+        Subject("packed.alpha", make_packed, read_packed, True),
+        Subject("sealed.alpha", make_packed, read_packed, False, damage=sealed),
         Subject("tuned.json", writes(tuned), read_tuned, False),
     ]
 

@@ -146,6 +146,28 @@ def test_early_stopping(options: dict[str, Any], values: list[float], last: int 
         assert ended == last
 
 
+def test_a_run_that_stopped_early_stays_so_when_it_goes_on(tmp_path: Path) -> None:
+    """A kill may come after the last epoch was saved; with more patience the run goes on."""
+    flat = {"metric": "train_loss", "min_delta": 100.0}  # no epoch but the first is better
+    run = Run.start({}, tmp_path / "run")
+    assert len(build().fit(*loaders(), epochs=9, run=run, callbacks=[EarlyStopping(2, **flat)], show=None)) == 3
+    run.close()
+    lines: list[str] = []
+    for patience, epochs in ((2, 3), (4, 5), (4, 5)):
+        run, subject = Run.resume(tmp_path / "run"), build()
+        run.restore(subject)
+        callbacks = [EarlyStopping(patience, **flat)]
+        assert len(subject.fit(*loaders(), epochs=9, run=run, callbacks=callbacks, show=lines.append)) == epochs
+        run.close()
+    begins = [line.partition("/")[0].partition(":")[0] for line in lines]
+    assert begins == ["stopped after epoch 3", "epoch  4", "epoch  5", *2 * ["stopped after epoch 5"]]
+    run, subject = Run.resume(tmp_path / "run"), build()
+    run.restore(subject)
+    new = EarlyStopping(2, **flat)  # which knows nothing of the epochs before
+    new.name = "new"
+    assert len(subject.fit(*loaders(), epochs=9, run=run, callbacks=[new], show=None)) == 8
+
+
 def test_a_training_that_a_callback_stops(tmp_path: Path) -> None:
     class Enough(Callback):
         def on_epoch(self, fit: Any) -> None:

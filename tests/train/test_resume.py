@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import os
 import re
 import signal
 import subprocess
@@ -375,6 +377,55 @@ def test_an_unread_loss_that_is_not_finite_is_not_saved(device: str, tmp_path: P
     with pytest.raises(TrainingError, match="epoch 1: the loss is nan at step 1"):
         train(run, subject)
     assert (run.folder / "checkpoint.safetensors").read_bytes() == before
+
+
+def test_the_checkpoint_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is killed while it saves its last epoch does it once more, and so has the weights of it."""
+    run, subject = Run.start({}, tmp_path / "net"), trainer()
+
+    def fail(*_: object) -> None:
+        raise CheckpointError("no room")
+
+    for epoch in (1, 2):
+        result = subject.train_epoch(loader())
+        run.history.rows.append(Row.of(epoch, result, None))
+        if epoch == 2:
+            monkeypatch.setattr("alpha.train.files.run.save_state", fail)
+            with pytest.raises(CheckpointError, match="no room"):
+                run.save(subject)
+        else:
+            run.save(subject)
+    run.close()
+    assert load_metadata(run.folder / "weights.safetensors")["epoch"] == "2"
+    assert len((run.folder / "history.csv").read_text().splitlines()) == 3
+    assert len(Run.resume(run.folder).history.rows) == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="other calls there")
+def test_options_are_whole_at_any_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Options are written in place, and only if they are others than before."""
+    run, subject = Run.start({"a": 1, "text": "x" * 50}, tmp_path / "net"), trainer()
+    path, found = run.folder / "run.json", []
+    write, cut = os.write, os.ftruncate
+
+    def wrote(descriptor: int, data: bytes) -> int:
+        found.append(json.loads(path.read_text()))
+        return write(descriptor, data)
+
+    def shortened(descriptor: int, size: int) -> None:
+        found.append(json.loads(path.read_text()))
+        cut(descriptor, size)
+
+    monkeypatch.setattr(os, "write", wrote)
+    monkeypatch.setattr(os, "ftruncate", shortened)
+    before = dict(run.options)
+    run.save(subject)
+    assert found == []
+    run.options = {"a": 2}
+    run.save(subject)
+    assert found == [before, {"a": 2}]
+    assert path.read_text() == '{\n  "a": 2\n}\n'
+    run.close()
 
 
 # -- folders ----------------------------------------------------------------------------------

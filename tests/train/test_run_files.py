@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 
 from alpha.errors import CheckpointError
+from alpha.io.files import _new_part
 from alpha.train import History, Row, load_metadata, load_weights, make_folder, save_curves, save_weights
 
 STATE = {"conv.weight": np.arange(24, dtype=np.float32).reshape(2, 3, 4), "bn.steps": np.array(7, dtype=np.int64)}
@@ -313,6 +314,9 @@ def test_a_file_cut_or_altered_anywhere_is_an_alpha_error(tmp_path: Path, seed: 
 def test_an_output_folder_that_cannot_be(tmp_path: Path) -> None:
     make_folder(tmp_path / "a" / "b")
     (tmp_path / "a" / "b" / ".0123abcd.alpha-part").touch()  # perhaps of a run that is going on
+    make_folder(tmp_path / "a" / "b")
+    assert names(tmp_path / "a" / "b") == [".0123abcd.alpha-part"]
+    os.close(_new_part(tmp_path / "a" / "b" / "probe", 0o600)[1])  # as a process that was killed leaves it
     make_folder(tmp_path / "a" / "b")
     assert names(tmp_path / "a" / "b") == [".0123abcd.alpha-part"]
     (tmp_path / "file").touch()

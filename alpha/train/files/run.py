@@ -120,8 +120,9 @@ class Run:
             )
 
     def save(self, trainer: Trainer, wait: bool = True) -> None:
-        """Writes the checkpoint, the weights and the history, each atomically.
+        """Writes the weights, the history and then the checkpoint, each atomically.
 
+        So a run that is killed meanwhile goes on from the last checkpoint, and makes the other files anew.
         The weights are those that `Trainer.evaluate` measures. `alpha.models.load` makes the network of them if
         `options` has the entry "network", which `alpha.models.Description.as_option` gives.
 
@@ -154,10 +155,10 @@ class Run:
         }
 
         def write() -> None:
-            save_state(self.folder / CHECKPOINT, checkpoint)
             save_weights(self.folder / WEIGHTS, weights, {**as_text(options), **place})
             history.save()
             _write_options(self._claim, options)
+            save_state(self.folder / CHECKPOINT, checkpoint)
 
         self._writer.start(write)
         if wait:
@@ -216,6 +217,14 @@ def _lock(folder: Path, flags: int) -> int:
 
 
 def _write_options(claim: int, options: Mapping[str, Any]) -> None:
+    """Writes run.json, if it has another content, in place: another file would not have the lock.
+
+    A file that becomes shorter is cut behind spaces, so it is whole at any time.
+    """
+    text = (json.dumps(dict(options), indent=2) + "\n").encode()
+    size = os.fstat(claim).st_size
     os.lseek(claim, 0, os.SEEK_SET)
-    os.ftruncate(claim, 0)
-    os.write(claim, (json.dumps(dict(options), indent=2) + "\n").encode())
+    if os.read(claim, size) != text:
+        os.lseek(claim, 0, os.SEEK_SET)
+        os.write(claim, text.ljust(size))
+        os.ftruncate(claim, len(text))

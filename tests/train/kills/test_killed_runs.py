@@ -1,0 +1,25 @@
+"""Runs that are killed at random moments and go on end with the bits of one that was never stopped.
+
+The long form: `python tests/train/kills/killed_runs.py`, which also kills from outside, and at each moment of writing.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from killed_runs import kill, kill_at_files
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes and shared memory as Linux has it")
+
+
+@pytest.mark.parametrize("kills", [None, pytest.param(50, marks=pytest.mark.gate)])
+def test_runs_that_are_killed_anywhere(device: str, kills: int | None, tmp_path: Path) -> None:
+    runs = kill(tmp_path, kills or {"cpu": 5, "cuda": 2}[device], device, seed=0)
+    assert runs.faults == []
+
+
+@pytest.mark.gate
+def test_a_run_that_is_killed_while_it_writes(tmp_path: Path) -> None:
+    assert kill_at_files(tmp_path, "cpu", every=5).faults == []
