@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,6 +40,8 @@ def get_device(spec: str | Device) -> Device:
     """
     if isinstance(spec, Device):
         return spec
+    if spec != "cpu":
+        _refuse_while_spawned(str(spec))
     if spec == "auto":
         return _automatic()
     name, colon, number = str(spec).partition(":")
@@ -50,6 +53,18 @@ def get_device(spec: str | Device) -> Device:
         if name not in _devices:
             _devices[name] = _make(name)
         return _devices[name]
+
+
+def _refuse_while_spawned(name: str) -> None:
+    """Raises DeviceError if this process is being spawned, which imports the program that spawns it.
+
+    Without a guard in the program each of its processes would train anew, all on one GPU.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise DeviceError(
+            f"the device {name!r} is opened while a spawned process imports the program: what the program does must "
+            'stand below `if __name__ == "__main__":`, so that its processes do not do it again'
+        )
 
 
 def device(type: str | Device, index: int | None = None) -> Device:

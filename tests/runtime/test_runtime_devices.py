@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import sys
 
 import child
@@ -316,3 +317,12 @@ def test_without_a_device_memory_is_that_of_the_one_that_is_asked_for(
     alpha.set_memory_limit(None, "cpu")
     assert asked[-1] == "cpu"
     subject.close()
+
+
+@pytest.mark.parametrize("name", ["cuda", "auto"])
+def test_a_program_that_is_imported_by_its_own_worker_opens_no_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spawned process imports the program; without a guard it would train anew, beside all others."""
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+    with pytest.raises(DeviceError, match=r'must stand below `if __name__ == "__main__":`'):
+        get_device(name)
+    assert get_device("cpu").name == "cpu"
