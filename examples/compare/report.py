@@ -180,11 +180,17 @@ def curves(folder: Path, key: tuple[str, str], sides: Mapping[str, Sequence[Outc
     axes.set_title("\n".join([f"{key[0]} in {key[1]}", *wrap(title, 90)]), loc="left", fontsize=8)
     axes.set_xlabel("steps")
     axes.set_ylabel("training loss")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, shown_top([run.points for seeds in sides.values() for run in seeds]))
     axes.grid(color="#e4e4e4")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)
     return _save(figure, folder, f"{key[0]}-{key[1]}.png")
+
+
+def shown_top(curves: Sequence[Sequence[Sequence[float]]]) -> float:
+    """The largest loss that is drawn: a run that diverges leaves the picture, so that the others can be seen."""
+    first, most = max(points[0][1] for points in curves), max(loss for points in curves for _, loss in points)
+    return 1.05 * most if most < 3 * first else 1.3 * first
 
 
 def smoothed(points: Sequence[Sequence[float]]) -> list[tuple[float, float]]:

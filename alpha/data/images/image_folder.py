@@ -24,6 +24,8 @@ from alpha.data.images.listing import EXTENSIONS, endings_of, error_rule, listed
 from alpha.errors import DataError
 from alpha.runtime.progress import bar as progress_bar
 
+MOST_THREADS = 3  # more of them wait for Python's lock and are slower than one; worker processes are not
+
 
 class ImageFolder(Dataset[tuple[Any, int]]):
     """Images `root/CLASS/.../NAME.EXT` with the numbers of their classes, which are the sorted names of the folders.
@@ -45,7 +47,7 @@ class ImageFolder(Dataset[tuple[Any, int]]):
             threads. Augmentation on the device is in `alpha.transforms`.
         target_transform: takes the number of the class and returns another one.
         extensions: the endings of images, such as ".png"; capitals and small letters are the same.
-        workers: threads that decode a batch; by default as many as there are cores, at most 16, and in a worker process
+        workers: threads that decode a batch; by default as many as there are cores, at most 3, and in a worker process
             of a loader the process alone.
         on_error: "raise" is an error for a class without an image, and for a damaged image when it is read. "skip"
             leaves them out, with one warning: it decodes all images once when the dataset is made. Classes that have no
@@ -174,10 +176,10 @@ def damage(error: DataError, path: str) -> str:
 
 
 def threads_of(owner: str, workers: int | None) -> int:
-    """The number of threads that decode: as it is given, else as many as there are cores, at most 16."""
+    """The number of threads that decode: as it is given, else as many as there are cores, at most MOST_THREADS."""
     if workers is not None and not _is_length(workers):
         raise DataError(f"{owner}: workers is {workers!r}, expected a whole number, 1 or more")
-    return int(workers or min(16, os.cpu_count() or 1))
+    return int(workers or min(MOST_THREADS, os.cpu_count() or 1))
 
 
 def size_of(owner: str, size: Any) -> Size:
