@@ -27,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     take_entries(Row* __restrict__ Y, const Row* __restrict__ X, const int* __restrict__ order, long long given,
-              const long long* __restrict__ replayed, long long size, long long total) {
+                 const long long* __restrict__ replayed, long long size, long long total) {
   const long long begin = step_value(given, replayed);
   const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
   if (i >= total) return;
