@@ -64,7 +64,7 @@ DEFAULTS = {
     "model": "resnet18",
     "image_size": 128,
     "epochs": 20,
-    "batch_size": 64,
+    "batch_size": None,  # see `fitting_batch`
     "lr": 1e-3,
     "schedule": "cosine",
     "augment": "basic",
@@ -91,7 +91,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--weights", type=path, metavar="FILE", help="begin with the weights of this run or file, but a new last layer")
     add("--image-size", type=positive_int, metavar="N", help="height and width in pixels; default: 128")
     add("--epochs", type=positive_int, metavar="N", help="default: 20")
-    add("--batch-size", type=positive_int, metavar="N", help="default: 64")
+    add("--batch-size", type=positive_int, metavar="N", help="default: 64, for fewer than 512 photos an eighth of them")
     add(
         "--lr",
         type=positive_float,
@@ -277,6 +277,7 @@ def train(args: argparse.Namespace) -> int:
             "tested on photos that it was trained on; put the photos back, or begin a new run"
         )
     options["split"] = split
+    options["batch_size"] = options["batch_size"] or fitting_batch(len(photos.train_set))
 
     alpha.manual_seed(seed)
     model = built(options["model"], arguments, size)
@@ -288,7 +289,7 @@ def train(args: argparse.Namespace) -> int:
     print(
         f"{options['model']} ({count / 1e6:.1f} million parameters) on {device.name} in {options['precision']}\n"
         f"{len(photos.train_set)} photos to train on, {len(photos.test_set)} to test on, "
-        f"{len(photos.classes)} classes, {size}x{size}",
+        f"{len(photos.classes)} classes, {size}x{size}, batch {options['batch_size']}",
         flush=True,
     )
     if started:
@@ -317,6 +318,11 @@ def train(args: argparse.Namespace) -> int:
         return stop.status
     finish(run, photos, outputs)
     return 0
+
+
+def fitting_batch(photos: int) -> int:
+    """Batch size for so many photos: 64, or for few an eighth of them, so that an epoch has some steps to learn in."""
+    return min(64, max(8, photos // 8))
 
 
 def trainer_of(model: Module, options: dict[str, Any], photos: Photos) -> tuple[Trainer, DataLoader]:

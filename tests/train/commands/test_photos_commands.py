@@ -60,7 +60,7 @@ def test_from_a_folder_to_a_prediction(room: Path, capsys: pytest.CaptureFixture
     folder = photos(room / "colors")
     assert train("colors", "--model", "tiny", "--epochs", "12", "--lr", "0.05", *SMALL) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == "24 photos to train on, 6 to test on, 3 classes, 32x32"
+    assert lines[1] == "24 photos to train on, 6 to test on, 3 classes, 32x32, batch 8"
     assert "test accuracy 100.0% of 6 photos" in lines
     assert lines[-1] == "predict:  alpha-predict runs/colors PHOTO .."
     assert max(map(len, lines)) < 80
@@ -280,3 +280,8 @@ def test_what_is_no_photo(room: Path) -> None:
     with pytest.raises(ShapeError, match=r"an image \(H, W, 3\) of uint8 is needed"):
         network.predict(np.zeros((4, 4, 3), np.float32))
     assert network.predict([]) == []
+
+
+@pytest.mark.parametrize(("count", "batch"), [(3, 8), (100, 12), (512, 64), (10**6, 64)])
+def test_few_photos_make_small_batches(count: int, batch: int) -> None:
+    assert train_photos.fitting_batch(count) == batch
