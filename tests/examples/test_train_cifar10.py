@@ -220,8 +220,8 @@ def test_a_second_run_leaves_the_first_alone_and_options_of_a_run_hold(tmp_path:
     assert "saved in runs/resnet18-2: " in second.stdout
     assert run_tiny(tmp_path, "SIGINT", 0, *SMALL, "--output", "runs/resnet18").returncode == 2
     for options, message in (
-        (["--lr", "0.5"], r"--lr 0.5 (the run has 0.001); leave them out"),
-        (["--epochs", "9"], r"--epochs 9 (the run has 3)"),
+        (["--model", "vgg16"], r"--model vgg16 (the run has resnet18); leave them out"),
+        (["--schedule", "constant"], r"--schedule constant (the run has cosine)"),
         (["--device", "cuda", "--data", "full"], r"--device cuda (the run has cpu)"),
         (["--batch-size", "8", "--seed", "1"], r"--batch-size 8 (the run has 500), --seed 1 (the run has 0)"),
     ):

@@ -21,6 +21,7 @@ from alpha.ops.kernel.row_indices import NO_PLACE
 from alpha.ops.kernel.views import View
 from alpha.ops.noise.dropout import Outcome
 from alpha.ops.pooling.pool_shape import PoolShape
+from alpha.optim.muon import MuonRule
 from alpha.runtime.recording import StepValue
 
 _rng = np.random.default_rng(0)
@@ -102,6 +103,28 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "cross_entropy_gradient": [(np.maximum(normal(6, 8), 0), normal(1)), *two],
     "divide_number": [(positive(7, 9), {"p": 3.0})],
     "gradient_norm": [([normal(5, 3), normal(16389), normal()], p) for p in (1.0, 2.0, 3.5, np.inf)],
+    "muon_stack": [  # a matrix of several chunks, and small ones
+        (
+            [normal(300, 120), normal(3, 17), normal(7, 2, 2, 8)],
+            [normal(300, 120), normal(3, 17), normal(7, 2, 2, 8)],
+            (300, 120),
+            0.25,
+            0.75,
+            0.1,
+            np.dtype(f32),
+        )
+    ],
+    "muon_update": [
+        (
+            *([normal(300, 120), normal(3, 17)] for _ in range(3)),
+            normal(2, 300, 120),
+            [1.0, 2.0],
+            0.75,
+            fixed_norm,
+            StepValue.fixed(MuonRule(0.1, 0.9)),
+        )
+        for fixed_norm in (False, True)
+    ],
     "average_parameters": [
         ([normal(5, 3), normal(16389)], [normal(5, 3), normal(16389)], count, gain)
         for count, gain in (
