@@ -21,7 +21,7 @@ EXPLAINED: dict[str, str] = {
     "alpha/runtime/arena/arena.py:Arena.__init__: 0 -> 1": "no segment is smaller than 1 byte",
     'alpha/runtime/cuda/emulated/emulated_compiler.py:: "avx2" -> "XXavx2XX"': SPEED,
     "alpha/runtime/cuda/emulated/emulated_memory.py:: 256 -> 257": "more freed arrays stay untouchable",
-    "alpha/train/files/history.py:save_curves: axes.set_xlim(epochs[0] - 0.5, epochs[-1] + 0.5) -> pass": FOR_PEOPLE,
+    "alpha/train/files/curves.py:save_curves: axes.set_xlim(epochs[0] - 0.5, epochs[-1] + 0.5) -> pass": FOR_PEOPLE,
     "alpha/io/pickles.py:with_results.converted: kept.append(part) -> pass": "another object may then get the same id",
     "alpha/models/torchvision/mobilenet.py:_conv_bn: nn.ReLU6(inplace=True) -> nn.ReLU6()": "it saves memory",
     "alpha/io/files.py:write_atomically: file.flush() -> pass": "it shows after a crash of the machine",

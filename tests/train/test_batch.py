@@ -164,3 +164,9 @@ def test_values_come_back_without_a_wait(device: str) -> None:
     back.request()
     target.synchronize()
     np.testing.assert_array_equal(back.latest(), [7, 7, 7])
+
+
+def test_a_batch_without_labels_counts_its_loss_alone(device: str) -> None:
+    sums = put(np.arange(9.0), device)
+    count(sums, put(np.float32(2.5), device), put(np.zeros((7, 2), np.float32), device), None, 7, first=False)
+    assert sums.tolist() == [17.5, 1, 9, 3, 4, 5, 6, 7, 8]
