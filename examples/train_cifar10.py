@@ -25,9 +25,17 @@ import alpha
 from alpha import models, transforms
 from alpha.core.numerics import PRECISIONS, computed_precision
 from alpha.data import DataLoader, Source, resolve
-from alpha.errors import AlphaError, CheckpointError, TrainingError
+from alpha.errors import AlphaError, TrainingError
 from alpha.train import Interrupted, Run, Trainer, change_rates, interrupt_between_steps, save_curves
-from alpha.train.commands.command_line import Parser, change_options, natural_int, path, positive_float, positive_int
+from alpha.train.commands.command_line import (
+    Parser,
+    change_options,
+    check_agreement,
+    natural_int,
+    path,
+    positive_float,
+    positive_int,
+)
 
 PAPER_EPOCHS = {"resnet18": 25, "resnet34": 30, "vgg16": 35, "vgg19": 40}
 PAPER_BATCH = 512
@@ -113,13 +121,7 @@ def resumed_options(args: argparse.Namespace, run: Run) -> tuple[dict[str, Any],
     if "precision" in given:
         given["precision"] = computed_precision(options["device"], given["precision"])
     changes = change_options(options, given)
-    wrong = [
-        f"--{name.replace('_', '-')} {value} (the run has {options[name]})"
-        for name, value in given.items()
-        if value != options[name]
-    ]
-    if wrong:
-        raise CheckpointError(f"the options contradict the run in {run.folder}: {', '.join(wrong)}; leave them out")
+    check_agreement(run.folder, options, given)
     return options, resolve(options["data"], has_gpu=options["device"] == "cuda"), changes
 
 

@@ -156,13 +156,7 @@ class ConfusionMatrix(Metric):
 
 
 class _OfClasses(ConfusionMatrix):
-    """A number for each class, from the confusion matrix, and a mean of them.
-
-    Args:
-        average: "macro", the mean over the classes that occur among labels or predictions; "weighted", by the labels
-            of each class; "micro", of all classes together; "none", an array (C,). A class without the samples that
-            a number needs has 0, as in scikit-learn.
-    """
+    """A number for each class, from the confusion matrix, and a mean of them; for the arguments see `Recall`."""
 
     def __init__(self, num_classes: int, average: str = "macro") -> None:
         super().__init__(num_classes)

@@ -1,4 +1,4 @@
-"""Trainer: the training loop of the examples, and its state as a dict; a state that does not fit changes nothing."""
+"""Trainer: one step of the optimizer for each batch of a loader, and evaluations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import numpy as np
 from alpha.autograd.grad_mode import no_grad
 from alpha.core import numerics
 from alpha.core.numerics import computed_precision
-from alpha.core.rng import get_rng_state, set_rng_state
 from alpha.core.tensor import Tensor
 from alpha.data import ArrayDataset, DataLoader
 from alpha.data.checks import whole_number
@@ -23,7 +22,6 @@ from alpha.data.collate import mapped, merged
 from alpha.errors import CheckpointError, DataError, DeviceError, TrainingError
 from alpha.module.module import device_of
 from alpha.module.parameter import Uninitialized
-from alpha.module.state_dict import StateDict
 from alpha.nn import Module
 from alpha.nn import functional as F
 from alpha.nn.utils import clip_grad_norm_
@@ -50,7 +48,7 @@ from alpha.train.batches.host import (
     samples_of,
     seed_of_epoch,
 )
-from alpha.train.batches.tally import TALLIED, TALLIED_SINCE, Tally
+from alpha.train.batches.tally import Tally
 from alpha.train.callbacks import Callback
 from alpha.train.files.history import Result, Row
 from alpha.train.fit import fit
@@ -69,12 +67,12 @@ from alpha.train.objective import (
     writes,
 )
 from alpha.train.schedules import after_epoch, after_step, check_accepted
+from alpha.train.trainer_state import load_state_dict, state_dict
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # of typing from Python 3.11 on
 
 Report = Callable[[int, float], None]
-ADDED = ("averaged",)  # parts of a state that older ones have not
 READ_EVERY = 10  # steps; metrics come from the device without a wait, but some steps later
 
 Step = Callable[..., None]
@@ -534,92 +532,3 @@ class Trainer:
         epoch_seed = seed_of_epoch(loader, None if self._unfinished is None else before)
         self._loader = {**found, EPOCH_SEED: epoch_seed}
         return epoch_seed
-
-
-def state_dict(trainer: Trainer) -> dict[str, Any]:
-    """See `Trainer.state_dict`."""
-    averaged = trainer.averaged
-    return {
-        "epoch": trainer.epoch,
-        "step": trainer.step,
-        "precision": trainer.precision,
-        "loader": trainer._loader,
-        "tally": None if trainer._unfinished is None else dict(trainer._unfinished),
-        "rng": get_rng_state(),
-        "schedule": _one_or_list([schedule.state_dict() for schedule in trainer.schedules]),
-        "optimizer": _one_or_list([optimizer.state_dict() for optimizer in trainer.optimizers]),
-        "model": trainer.model.state_dict().numpy(),
-        "averaged": None if averaged is None else averaged.state_dict().numpy(),
-    }
-
-
-def _one_or_list(states: list[Any]) -> Any:
-    return states[0] if len(states) == 1 else states or None
-
-
-def _as_list(state: Any) -> list[Any]:
-    return [] if state is None else list(state) if isinstance(state, list) else [state]
-
-
-def load_state_dict(trainer: Trainer, state: Mapping[str, Any]) -> None:
-    """See `Trainer.load_state_dict`."""
-    own = state_dict(trainer)
-    missing = [name for name in own if name not in state and name not in ADDED]
-    if missing:
-        raise CheckpointError(f"Trainer: the state has no {', '.join(missing)}")
-    if state["precision"] != trainer.precision:
-        raise CheckpointError(f"Trainer: the state is of precision {state['precision']}, here {trainer.precision}")
-    for name, held in (("schedule", trainer.schedules), ("optimizer", trainer.optimizers)):
-        found = len(_as_list(state[name]))
-        if found != len(held):
-            numbers = [("no" if count == 0 else "a" if count == 1 else str(count)) for count in (found, len(held))]
-            names = [name + "s" * (count > 1) for count in (found, len(held))]
-            raise CheckpointError(
-                f"Trainer: the state has {numbers[0]} {names[0]}, the trainer has {numbers[1]} {names[1]}"
-            )
-    if trainer.epoch == 0 and trainer.ema is None and state.get("averaged") is not None:
-        raise CheckpointError("Trainer: the state has a mean of the weights, the trainer has no ema=")
-    same_loader, averaged = trainer._same_loader, trainer.averaged
-    try:
-        _load(trainer, state)
-    except BaseException:
-        now = trainer.model.state_dict()  # what a lazy layer had no values for before keeps those that were loaded
-        own["model"].update(
-            {name: now[name] for name, value in own["model"].items() if isinstance(value, Uninitialized)}
-        )
-        trainer.averaged = averaged
-        _load(trainer, own)
-        trainer._same_loader = same_loader
-        raise
-
-
-def _load(trainer: Trainer, state: Mapping[str, Any]) -> None:
-    try:
-        epoch, step = (int(state[name]) for name in ("epoch", "step"))
-        tally = None if state["tally"] is None else {name: float(state["tally"][name]) for name in TALLIED}
-        if tally is not None:  # older states have not all of these
-            tally |= {name: state["tally"][name] for name in TALLIED_SINCE if state["tally"].get(name) is not None}
-        loader = None if state["loader"] is None else dict(state["loader"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"Trainer: the state's place in the epoch cannot be read: {error!r}") from error
-    _load_weights(trainer.model, state["model"])
-    for optimizer, found in zip(trainer.optimizers, _as_list(state["optimizer"]), strict=True):
-        optimizer.load_state_dict(found)
-    for schedule, found in zip(trainer.schedules, _as_list(state["schedule"]), strict=True):
-        schedule.load_state_dict(found)
-    if state.get("averaged") is not None:
-        trainer._begin_average()
-        assert trainer.averaged is not None
-        _load_weights(trainer.averaged, state["averaged"])
-    try:
-        set_rng_state(state["rng"])
-    except ValueError as error:
-        raise CheckpointError(f"Trainer: {error}") from error
-    trainer.epoch, trainer.step = epoch, step
-    trainer._unfinished, trainer._loader, trainer._same_loader = tally, loader, loader is not None
-
-
-def _load_weights(model: Module, state: Mapping[str, Any]) -> None:
-    own = model.state_dict()  # its arrays have the layout of those that were saved
-    weights = dict(state)
-    model.load_state_dict(StateDict(weights, own.layout) if isinstance(own, StateDict) else weights)

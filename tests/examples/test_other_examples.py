@@ -99,6 +99,23 @@ def test_both_sides_of_compare_pytorch_begin_alike(models: str) -> None:
     assert all(float(distance) < 1e-9 for distance in far), far
 
 
+def test_bench_photos(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name in ("a", "b"):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        Image.fromarray(rng.integers(0, 256, (20, 20, 3), np.uint8)).save(tmp_path / "images" / name / "x.png")
+    options = ("--batch-size", "2", "--epochs", "1", "--device", "cpu")
+    result = run("bench_photos.py", str(tmp_path / "images"), *options, ALPHA_DATA_DIR=str(tmp_path))
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[0] == "2 images, batch 2, float32, cpu"
+    assert [line[17:41].strip() for line in lines[1:]] == [
+        *("centre crop", "random crop, mirrored", "resized crop, mirrored")
+    ]
+    missing = run("bench_photos.py", str(tmp_path / "nothing"), "--device", "cpu")
+    assert (missing.returncode, missing.stdout) == (2, "")
+
+
 @pytest.mark.torch
 def test_tables_of_compare_pytorch_show_means_over_seeds() -> None:
     check = """

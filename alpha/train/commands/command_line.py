@@ -7,12 +7,12 @@ import io
 import math
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from alpha.config import user_path
-from alpha.errors import ConfigError
+from alpha.errors import CheckpointError, ConfigError
 
 N = TypeVar("N", int, float)
 
@@ -96,6 +96,17 @@ def change_options(options: dict[str, Any], given: dict[str, Any]) -> list[str]:
             options[name] = given[name]
         given.pop(name, None)
     return changes
+
+
+def check_agreement(folder: Path, options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raises CheckpointError if given options are others than those of the run in a folder."""
+    wrong = [
+        f"--{name.replace('_', '-')} {value} (the run has {options[name]})"
+        for name, value in given.items()
+        if value != options[name]
+    ]
+    if wrong:
+        raise CheckpointError(f"the options contradict the run in {folder}: {', '.join(wrong)}; leave them out")
 
 
 def _number(kind: Callable[[str], N], text: str, name: str) -> N:

@@ -50,6 +50,7 @@ from alpha.train import (
 from alpha.train.commands.command_line import (
     Parser,
     change_options,
+    check_agreement,
     fraction,
     natural_int,
     path,
@@ -175,13 +176,7 @@ def resumed_options(args: argparse.Namespace, run: Run) -> tuple[dict[str, Any],
         given["precision"] = computed_precision(options["device"], given["precision"])
     changes = change_options(options, given)
     options |= {name: given.pop(name) for name in FREE if name in given}
-    wrong = [
-        f"--{name.replace('_', '-')} {value} (the run has {options[name]})"
-        for name, value in given.items()
-        if value != options[name]
-    ]
-    if wrong:
-        raise CheckpointError(f"the options contradict the run in {run.folder}: {', '.join(wrong)}; leave them out")
+    check_agreement(run.folder, options, given)
     return options, changes
 
 
