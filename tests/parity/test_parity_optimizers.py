@@ -41,7 +41,7 @@ def test_optimizer(optimizer: str, on: tuple[str, str], record_property: Callabl
                 else:
                     tally.add("right", "")
         if info.optim_error_inputs_func is not None and device == "cpu":
-            tally.wrong += bad_inputs(info, getattr(alpha.optim, optimizer), device, dtype)
+            tally.wrong += bad_inputs(info, ROWS[optimizer], device, dtype)
     report("optimizer", optimizer, on, tally, record_property)
 
 
@@ -78,11 +78,12 @@ def one(theirs: Any, row: OptimizerRow, options: dict[str, Any], groups: bool, d
             compare.check_array(f"parameter {i} after step {step + 1}", a.numpy(), b, None, STEPS)
 
 
-def bad_inputs(info: Any, ours: Any, device: str, dtype: str) -> Iterator[str]:
-    """Options that PyTorch refuses, and Alpha takes or breaks on."""
+def bad_inputs(info: Any, row: OptimizerRow, device: str, dtype: str) -> Iterator[str]:
+    """Options that PyTorch refuses, and Alpha takes without a reason in its row, or breaks on."""
     import parity_compare as compare
     import torch
 
+    taken: set[str] = set()
     for error in info.optim_error_inputs_func("cpu", getattr(torch, dtype)):
         given = error.optimizer_error_input
         parameters = given.params
@@ -98,13 +99,16 @@ def bad_inputs(info: Any, ours: Any, device: str, dtype: str) -> Iterator[str]:
             return type(value)(map(carried, value)) if isinstance(value, (list, tuple)) else value
 
         try:
-            compare.call_alpha(ours, carried(parameters), **carried(given.kwargs))
+            compare.call_alpha(row.kind, carried(parameters), **carried(given.kwargs))
         except compare.Refused:
             continue
         except compare.Wrong as wrong:
             yield f"bad options, {given.desc}: {wrong}"
         else:
-            yield f"bad options, {given.desc}: taken; PyTorch says {error.error_regex}"
+            taken.add(given.desc)
+            if given.desc not in row.takes_more:
+                yield f"bad options, {given.desc}: taken; PyTorch says {error.error_regex}"
+    yield from (f"takes_more has {desc!r}, which is not taken" for desc in row.takes_more.keys() - taken)
 
 
 @pytest.mark.parametrize("on", ["cpu, float32"], indirect=True)

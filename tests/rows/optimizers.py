@@ -49,6 +49,7 @@ class OptimizerRow:
         matrices: it updates matrices only.
         twin: what PyTorch's optimizer runs in.
         averages: the names of its means of parameters, in Alpha's state and in PyTorch's.
+        takes_more: inputs that PyTorch refuses, by PyTorch's description of them, and why Alpha takes them.
     """
 
     kind: type[optim.Optimizer]
@@ -61,6 +62,7 @@ class OptimizerRow:
     matrices: bool = False
     twin: Callable[[], AbstractContextManager[None]] = nullcontext
     averages: tuple[str, str] | None = None
+    takes_more: Mapping[str, str] = field(default_factory=dict)
 
     def fitting(self, shapes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
         """Shapes of parameters, as matrices of the same rows if the optimizer updates no others."""
@@ -519,5 +521,6 @@ OPTIMIZERS = [
         [{"lr": 1e-20}, {"lr": 0.1, "weight_decay": 1e10}],
         matrices=True,
         twin=muon_in_full_precision,
+        takes_more={"only support 2D parameters": "it takes a filter as the matrix with a row for each filter"},
     ),
 ]
