@@ -27,7 +27,7 @@ from alpha import transforms
 from alpha.core.numerics import PRECISIONS, computed_precision
 from alpha.data import DataLoader
 from alpha.data.images.image_files import shown
-from alpha.errors import AlphaError, CheckpointError, ConfigError, TrainingError
+from alpha.errors import AlphaError, CheckpointError, ConfigError, TrainingError, type_name
 from alpha.models import saved
 from alpha.models.saved import Description
 from alpha.module.module import Module
@@ -89,7 +89,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("folder", type=path, nargs="?", metavar="FOLDER", help="of photos; FOLDER/CLASS/NAME.jpg")
     add("--model", type=network, metavar="NAME", help=f"default: resnet18; also {names_as_help()}")
-    add("--weights", type=path, metavar="FILE", help="begin with the weights of this run or file, but a new last layer")
+    add(
+        "--weights",
+        type=path,
+        metavar="FILE",
+        help="begin with the weights of this run or file (safetensors, .pth), but a new last layer",
+    )
     add("--image-size", type=positive_int, metavar="N", help="height and width in pixels; default: 128")
     add("--epochs", type=positive_int, metavar="N", help="default: 20")
     add("--batch-size", type=positive_int, metavar="N", help="default: 64, for fewer than 512 photos an eighth of them")
@@ -156,10 +161,12 @@ def new_options(args: argparse.Namespace) -> dict[str, Any]:
     if args.weights is not None:
         options["weights"] = str(args.weights.resolve())
         options["lr"] = args.lr or FINE_TUNING_LR
-        if args.model is None or args.image_size is None:
-            start = start_of(args.weights)
+        start = start_of(args.weights)
+        if start is not None:
             options["model"] = args.model or start.model
             options["image_size"] = args.image_size or start.image_size
+        elif args.model is None:
+            raise ConfigError(f"{shown(args.weights)}: does not say which network it has; name it with --model")
     return options
 
 
@@ -180,9 +187,17 @@ def resumed_options(args: argparse.Namespace, run: Run) -> tuple[dict[str, Any],
     return options, changes
 
 
-def start_of(file: Path) -> Description:
-    """Read what a run or a weights file says of its network. CheckpointError if it says nothing."""
-    return saved.described(file / saved.WEIGHTS if file.is_dir() else file)
+def start_of(weights: Path) -> Description | None:
+    """What a run or a weights file says of its network; None for a file of another program, which says nothing."""
+    file = weights_file(weights)
+    if file.suffix != ".safetensors" or saved.KEY not in load_metadata(file):
+        return None
+    return saved.described(file)
+
+
+def weights_file(weights: Path) -> Path:
+    """The weights of a run's folder, or the file itself."""
+    return weights / saved.WEIGHTS if weights.is_dir() else weights
 
 
 def arguments_of(model: str, classes: int, image_size: int) -> dict[str, Any]:
@@ -204,23 +219,37 @@ def built(name: str, arguments: dict[str, Any], image_size: int) -> Module:
     return model.train()
 
 
+def weights_of(file: Path) -> StateDict:
+    """The state dict in a file of `save_weights`, `torch.save` or another program's safetensors.
+
+    Raises:
+        CheckpointError: there is no such file, it is damaged, or it has no state dict.
+    """
+    if file.suffix == ".safetensors":
+        return load_weights(file)
+    found = alpha.load(file, map_location="cpu")
+    if not isinstance(found, StateDict):
+        has = f"a dict with {', '.join(map(repr, list(found)[:4]))}" if isinstance(found, dict) else type_name(found)
+        raise CheckpointError(f"{shown(file)}: holds {has}, and no weights by name; save model.state_dict() alone")
+    return found
+
+
 def take_weights(model: Module, file: Path, name: str, classes: tuple[str, ...]) -> str:
     """Load the weights of another training but for the last layer, unless the classes are the same; what was done.
 
     Raises:
         CheckpointError: the file has weights of another network.
     """
-    file = file / saved.WEIGHTS if file.is_dir() else file
-    weights, own = load_weights(file), model.state_dict()
-    known = load_metadata(file) if file.suffix == ".safetensors" else {}
-    same_classes = saved.KEY in known and tuple(saved.described(file).classes) == classes
+    file, start = weights_file(file), start_of(file)
+    weights, own = weights_of(file), model.state_dict()
+    same_classes = start is not None and tuple(start.classes) == classes
     last = [key for key in own if own[key].ndim > 0][-2:]  # weight and bias of the last linear layer
     left = set() if same_classes else {key for key in last if key in weights}
     left |= {key for key in last if key in weights and sorted(weights[key].shape) != sorted(own[key].shape)}
-    layout = getattr(weights, "layout", None)
-    kept = StateDict({**weights, **{key: own[key] for key in left}}, layout)
-    foreign = "." in name and layout is None  # torchvision's own file
-    model.load_state_dict(kept, layout="NCHW" if foreign else None)
+    foreign = "." in name and weights.layout is None  # a file of torchvision's weights that does not say its layout
+    kept = StateDict(weights, "NCHW" if foreign else weights.layout)
+    kept.update({key: own[key] for key in left})
+    model.load_state_dict(kept)
     what = "all layers" if not left else f"all layers but the last, {', '.join(sorted(left))}, which begins anew"
     return f"weights of {shown(file)}: {what}"
 
