@@ -73,6 +73,9 @@ class GradScaler:
     ) -> None:
         self.device = str(device)
 
+    def __repr__(self) -> str:
+        return f"GradScaler(device={self.device!r}, scale 1)"
+
     def scale(self, outputs: T) -> T:
         """The outputs themselves."""
         return outputs

@@ -31,6 +31,9 @@ class Generator:
         self._place, self._seed = Substream(), FIRST
         self.manual_seed(FIRST)
 
+    def __repr__(self) -> str:
+        return f"Generator(seed {self._seed}, {self._place.stream} draws done, device={self.device.name!r})"
+
     def manual_seed(self, seed: int) -> Generator:
         """Begin anew from a seed; the generator is returned."""
         if not isinstance(seed, int) or isinstance(seed, bool):

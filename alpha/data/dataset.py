@@ -48,8 +48,15 @@ class Dataset(Generic[T]):
         return item
 
     def __add__(self, other: Dataset[Any]) -> ConcatDataset:
-
         return ConcatDataset([self, other])
+
+    def __repr__(self) -> str:
+        name, classes = type(self).__name__, getattr(self, "classes", ())
+        try:
+            items = f"{len(self):,} items"
+        except TypeError:
+            return f"{name}()"
+        return f"{name}({items}, {len(classes)} classes)" if classes else f"{name}({items})"
 
 
 class IterableDataset(Dataset[T]):

@@ -78,6 +78,10 @@ class Sampler(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         raise NotImplementedError(f"{type(self).__name__} needs __iter__")
 
+    def __repr__(self) -> str:
+        count = f"{len(self):,}" if isinstance(self, Sized) else ""
+        return f"{type(self).__name__}({count})"
+
 
 class SequentialSampler(Sampler[int]):
     """The indices 0, 1, .. of a dataset."""

@@ -38,7 +38,7 @@ def fit(
         show: prints a line for each epoch; None for none.
 
     Returns:
-        The rows of all epochs.
+        The rows of this call's epochs, or all rows of the run.
 
     Raises:
         Interrupted: Ctrl-C, after a whole step; the run is saved.
@@ -60,6 +60,8 @@ def fit(
             callback.on_steps(state, step, loss)
 
     trained: Result | None = None if run is None else run.trained
+    if (done := trainer.finished_epochs if run is None else len(rows)) >= epochs and show is not None:
+        show(f"nothing to train: {done} epochs are done; a larger number of epochs trains more")
     try:
         while state.stopping is None:
             epoch = trainer.finished_epochs if run is None else len(rows)

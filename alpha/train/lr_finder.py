@@ -34,6 +34,11 @@ class LearningRates:
     rates: tuple[float, ...]
     losses: tuple[float, ...]
 
+    def __repr__(self) -> str:
+        least, last = self.rates[0], self.rates[-1]
+        found = "none, the loss never fell" if self.suggestion is None else f"{self.suggestion:.2g}"
+        return f"LearningRates({len(self.rates)} from {least:.2g} to {last:.2g}, suggestion {found})"
+
     @property
     def suggestion(self) -> float | None:
         least = int(np.argmin(self.losses))

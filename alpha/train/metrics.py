@@ -75,6 +75,9 @@ class Metric:
             raise ValueError(f"{type(self).__name__}: no batch was counted")
         return self.value(self.sums.numpy())
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({'no batch yet' if self.sums is None else self.compute()})"
+
     def _check(self, outputs: Any, targets: Any) -> None:
         """Raises ShapeError unless the arguments are logits and labels."""
         if not are_classes(outputs, targets):

@@ -86,7 +86,8 @@ def test_epochs_are_counted_in_all(device: str) -> None:
         assert (row.train_loss, row.test_loss, row.test_accuracy) == (trained.loss, tested.loss, tested.accuracy)
     assert [line[:12].strip() for line in lines] == ["epoch  1/2", "epoch  2/2"]
     assert log.seen == ["start", "step 3", "epoch 1", "step 3", "epoch 2", "end"]
-    assert subject.fit(*loaders(), epochs=2, show=None) == []
+    assert subject.fit(*loaders(), epochs=2, show=lines.append) == []
+    assert lines[2:] == ["nothing to train: 2 epochs are done; a larger number of epochs trains more"]
     assert len(subject.fit(loaders()[0], epochs=3, show=None)) == 1
     assert subject.epoch == 3
 

@@ -50,6 +50,10 @@ class LRScheduler:
     def _name(self) -> str:
         return type(self).__name__
 
+    def __repr__(self) -> str:
+        rates = ", ".join(f"{float(group['lr']):.4g}" for group in self.optimizer.param_groups)
+        return f"{self._name}(after {self.last_epoch} steps, lr {rates})"
+
     def _take_optimizer(self, optimizer: Optimizer) -> None:
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"{self._name}: {type(optimizer).__name__} is not an Alpha optimizer")

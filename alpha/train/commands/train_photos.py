@@ -326,8 +326,6 @@ def train(args: argparse.Namespace) -> int:
         where = f"after step {trainer.step} of epoch {trainer.epoch}"
         given = f", with {', '.join(changes)}" if changes else ""
         print(f"{run.folder}: goes on {where}{given}", flush=True)
-        if (done := len(run.history.rows)) >= options["epochs"]:
-            print(f"nothing to train: {done} epochs are done; --epochs with a larger number trains more", flush=True)
     else:
         run = Run.start(options, Path("runs") / Path(options["folder"]).name, args.output, args.overwrite)
     test_loader = DataLoader(photos.test_set, options["batch_size"])

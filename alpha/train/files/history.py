@@ -114,6 +114,9 @@ class History:
         self.path = user_path(path)
         self.rows: list[Row] = []
 
+    def __repr__(self) -> str:
+        return f"History({len(self.rows)} epochs in {str(self.path)!r})"
+
     def copy(self) -> History:
         """A history of the same rows and file, which later rows do not change."""
         other = History(self.path)

@@ -134,7 +134,7 @@ def test_a_run_that_has_all_its_epochs_says_so(room: Path, capsys: pytest.Captur
     photos(room / "colors")
     assert train("colors", "--model", "tiny", "--epochs", "2", *SMALL) == 0
     assert train("--resume", "runs/colors", "--epochs", "1") == 0
-    assert "nothing to train: 2 epochs are done; --epochs with a larger number" in capsys.readouterr().out
+    assert "nothing to train: 2 epochs are done; a larger number of epochs trains more" in capsys.readouterr().out
 
 
 def test_a_run_is_not_tested_on_photos_that_it_was_trained_on(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
