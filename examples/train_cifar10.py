@@ -26,16 +26,9 @@ from alpha import models, transforms
 from alpha.core.numerics import PRECISIONS, computed_precision
 from alpha.data import DataLoader, Source, resolve
 from alpha.errors import AlphaError, TrainingError
-from alpha.train import Interrupted, Run, Trainer, change_rates, interrupt_between_steps, save_curves
-from alpha.train.commands.command_line import (
-    Parser,
-    change_options,
-    check_agreement,
-    natural_int,
-    path,
-    positive_float,
-    positive_int,
-)
+from alpha.train import Interrupted, Run, Trainer, interrupt_between_steps, save_curves
+from alpha.train.commands.command_line import Parser, natural_int, path, positive_float, positive_int
+from alpha.train.commands.resumed import change_options, check_agreement, with_changes
 
 PAPER_EPOCHS = {"resnet18": 25, "resnet34": 30, "vgg16": 35, "vgg19": 40}
 PAPER_BATCH = 512
@@ -151,10 +144,8 @@ def train(args: argparse.Namespace) -> int:
         trainer.augment = transforms.Compose([transforms.RandomCrop(32, padding=4), transforms.RandomHorizontalFlip()])
     if run:
         run.restore(trainer)
-        if changes:
-            change_rates(trainer, options["lr"], steps)
-        with_changes = f", with {', '.join(changes)}" if changes else ""
-        print(f"{run.folder}: goes on after step {trainer.step} of epoch {trainer.epoch}{with_changes}", flush=True)
+        given = with_changes(trainer, options, changes, steps // options["epochs"])
+        print(f"{run.folder}: goes on after step {trainer.step} of epoch {trainer.epoch}{given}", flush=True)
     else:
         run = Run.start(options, Path("runs") / options["model"], args.output, args.overwrite)
 

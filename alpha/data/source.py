@@ -75,7 +75,7 @@ def _sample() -> Path:
     raise DataError(
         f"the CIFAR-10 sample {FILE} is not in {' or '.join(map(str, folders))}: it comes with "
         "Alpha's repository, not its wheel; set ALPHA_DATA_DIR to the repository's datasets "
-        "folder, or use --data full"
+        'folder, or take the whole set: --data full, resolve("full")'
     )
 
 

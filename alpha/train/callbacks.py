@@ -182,16 +182,16 @@ class KeepWeights(Callback):
 
     def on_epoch(self, fit: Fit) -> None:
         assert fit.run is not None
-        epoch, folder = len(fit.rows), fit.run.folder / "kept"
+        epoch, folder = len(fit.rows), fit.run.folder
         values = {**self._kept, epoch: self._watched.value(fit.rows[-1]) if self.best else 0.0}
         wanted = {*sorted(values, key=lambda number: (values[number], number))[: self.best]}
         wanted |= {number for number in values if number > epoch - self.last}
         if epoch in wanted:
-            make_folder(folder)
+            make_folder((folder / weights_name(epoch)).parent)
             metadata = {**as_text(fit.run.options), "epoch": epoch}
-            save_weights(folder / _file(epoch), evaluated_weights(fit.trainer.state_dict()), metadata)
+            save_weights(folder / weights_name(epoch), evaluated_weights(fit.trainer.state_dict()), metadata)
         for number in values.keys() - wanted:
-            (folder / _file(number)).unlink(missing_ok=True)
+            (folder / weights_name(number)).unlink(missing_ok=True)
         self._kept = {number: values[number] for number in sorted(wanted)}
 
     def state_dict(self) -> dict[str, Any]:
@@ -201,8 +201,9 @@ class KeepWeights(Callback):
         self._kept = {int(epoch): math.inf if v is None else float(v) for epoch, v in state["kept"].items()}
 
 
-def _file(epoch: int) -> str:
-    return f"epoch-{epoch:03}.safetensors"
+def weights_name(epoch: int) -> str:
+    """The file with the weights of an epoch, in the folder of its run."""
+    return f"kept/epoch-{epoch:03}.safetensors"
 
 
 class JsonLines(Callback):

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alpha.core import numerics
 from alpha.data import DataLoader
@@ -22,13 +23,15 @@ from alpha.train.trainer import Trainer
 
 SMOOTHING = 0.9
 DIVERGED = 4.0  # times the least loss
+CLEAR = 1.5  # standard deviations of a batch's loss; noise alone falls by as much in one search of a hundred
 
 
 @dataclass(frozen=True)
 class LearningRates:
     """Learning rates that were tried, and the smoothed loss after each.
 
-    `suggestion` is the rate at which the loss fell most steeply, or None if it never fell.
+    `suggestion` is the rate at which the loss has fallen half of the way from its first values to the least one; None
+    if it fell hardly more than from batch to batch.
     """
 
     rates: tuple[float, ...]
@@ -36,14 +39,19 @@ class LearningRates:
 
     def __repr__(self) -> str:
         least, last = self.rates[0], self.rates[-1]
-        found = "none, the loss never fell" if self.suggestion is None else f"{self.suggestion:.2g}"
+        found = "none, the loss hardly fell: try more steps" if self.suggestion is None else f"{self.suggestion:.2g}"
         return f"LearningRates({len(self.rates)} from {least:.2g} to {last:.2g}, suggestion {found})"
 
     @property
     def suggestion(self) -> float | None:
-        least = int(np.argmin(self.losses))
-        slopes = np.gradient(np.array(self.losses), np.log(self.rates))[: least + 1]
-        return self.rates[int(np.argmin(slopes))] if len(slopes) and slopes.min() < 0 else None
+        losses = np.array(self.losses)
+        least, first = int(losses.argmin()), max(5, len(losses) // 10)
+        if least < first:
+            return None
+        fall = min(np.median(losses[:first]), losses[first - 1]) - losses[least]
+        if fall <= CLEAR * _deviation(losses[: least + 1]):
+            return None
+        return self.rates[int(np.flatnonzero(losses[: least + 1] > losses[least] + fall / 2)[-1])]
 
     def save(self, path: str | Path) -> None:
         """Draws the losses to a PNG at `path`; needs matplotlib."""
@@ -56,7 +64,7 @@ class LearningRates:
         axes.plot(self.rates, self.losses, color="#1f5fa8", linewidth=2)
         if self.suggestion is not None:
             loss = self.losses[self.rates.index(self.suggestion)]
-            label = f"steepest fall  {self.suggestion:.2g}"
+            label = f"half of the fall  {self.suggestion:.2g}"
             axes.plot(self.suggestion, loss, "o", color="#d1681c", markersize=7, label=label)
             axes.legend(edgecolor="none")
         axes.set(xscale="log", xlabel="learning rate", ylabel="training loss, smoothed")
@@ -65,6 +73,14 @@ class LearningRates:
         png = io.BytesIO()
         figure.savefig(png, format="png")
         write_atomically(Path(path), png.getvalue())
+
+
+def _deviation(smoothed: NDArray[np.float64]) -> float:
+    """The standard deviation of the losses of batches around their trend, from the smoothed ones (N,), N at least 3."""
+    means = smoothed * (1 - SMOOTHING ** np.arange(1, len(smoothed) + 1))
+    batches = np.diff(means, prepend=0.0) / (1 - SMOOTHING) + np.concatenate(([0.0], means[:-1]))
+    # of independent normal numbers, second differences have the variance 6 s^2 and the mean size sqrt(2/pi) sqrt(6) s
+    return float(np.abs(np.diff(batches, 2)).mean()) / math.sqrt(12 / math.pi)
 
 
 def find_learning_rate(

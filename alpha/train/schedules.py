@@ -38,20 +38,22 @@ def needed(function: Callable[..., Any]) -> list[str]:
 
 
 def change_rates(trainer: Any, lr: float, steps: int) -> None:
-    """Give a trainer the rate that a run with another first rate, or other steps in all, would have at this step.
+    """Give a trainer another rate from here on, or let the cosine that it follows end at another step.
 
     Args:
         trainer: whose optimizers have one rate each, constant or along a `CosineAnnealingLR`.
-        lr: the first rate.
-        steps: those of the whole run, at which a cosine ends.
+        lr: the next rate, from which a new cosine falls. If it is the rate with which the present cosine began, the
+            trainer goes on at the place on it that belongs to the steps that are done.
+        steps: those from here to the end of the cosine.
     """
     rate = lr
     for schedule in trainer.schedules:
         if not isinstance(schedule, CosineAnnealingLR):
             raise TypeError(f"Trainer: the rates of a {type(schedule).__name__} cannot be changed")
-        schedule.T_max = steps
-        schedule.base_lrs = [lr] * len(schedule.base_lrs)
-        height = 1 + math.cos(math.pi * min(schedule.last_epoch, steps) / steps)
+        if set(schedule.base_lrs) != {lr}:
+            schedule.base_lrs, schedule.last_epoch = [lr] * len(schedule.base_lrs), 0
+        schedule.T_max = max(1, schedule.last_epoch + steps)
+        height = 1 + math.cos(math.pi * min(schedule.last_epoch / schedule.T_max, 1.0))
         rate = schedule.eta_min + (lr - schedule.eta_min) * height / 2
     for optimizer in trainer.optimizers:
         for group in optimizer.param_groups:

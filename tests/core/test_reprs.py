@@ -77,6 +77,6 @@ def test_reprs() -> None:
     accuracy.update(alpha.tensor([[1.0, 0.0], [1.0, 0.0]]), alpha.tensor([0, 1]))
     assert repr(accuracy) == "TopKAccuracy(0.5)"
     assert repr(EarlyStopping(3)) == "EarlyStopping('EarlyStopping')"
-    found = LearningRates((1e-4, 1e-3, 1e-2), (2.0, 1.5, 0.5))
-    assert repr(found) == "LearningRates(3 from 0.0001 to 0.01, suggestion 0.01)"
+    found = LearningRates(tuple(10.0**k for k in range(-9, 0)), tuple(9.0 - k for k in range(9)))
+    assert repr(found) == "LearningRates(9 from 1e-09 to 0.1, suggestion 0.0001)"
     assert repr(alpha.Generator().manual_seed(3)) == "Generator(seed 3, 0 draws done, device='cpu')"

@@ -26,6 +26,7 @@ from alpha.train import (
     Interrupted,
     JsonLines,
     KeepWeights,
+    LearningRates,
     Row,
     Run,
     TensorBoard,
@@ -33,6 +34,7 @@ from alpha.train import (
     find_learning_rate,
     load_metadata,
     load_weights,
+    lr_finder,
     save_curves,
 )
 
@@ -404,6 +406,37 @@ def test_the_search_for_a_rate_leaves_no_trace(device: str, tmp_path: Path) -> N
     for bad in ((0, 1, 5), (1, 1, 5), (2, 1, 5)):
         with pytest.raises(ValueError, match="0 < lowest < highest is needed"):
             find_learning_rate(subject, train, *bad)
+
+
+def search(losses: np.ndarray, lowest: float = 1e-6) -> LearningRates:
+    """The curve of a search whose batches had these losses (N,) at rates from the lowest to 1."""
+    smoothed = lr_finder.SMOOTHING ** np.arange(1, len(losses) + 1)
+    mean, curve = 0.0, []
+    for loss, left in zip(losses, smoothed, strict=True):
+        mean = lr_finder.SMOOTHING * mean + (1 - lr_finder.SMOOTHING) * loss
+        curve.append(mean / (1 - left))
+    return LearningRates(tuple(np.geomspace(lowest, 1.0, len(losses)).tolist()), tuple(curve))
+
+
+@pytest.mark.parametrize("steps", [30, 100, 400])
+def test_noise_suggests_no_rate_and_a_fall_suggests_its_middle(steps: int) -> None:
+    """A loss that does not fall has a lowest point, too; one that falls has its steepest step anywhere."""
+    generator = np.random.default_rng(0)
+    noise = [search(generator.normal(2.0, 0.3, steps)).suggestion for _ in range(200)]
+    assert sum(rate is not None for rate in noise) <= 4, "of 200 searches"
+    place = np.linspace(-6, 0, steps)  # of rates, as powers of ten
+    for middle in (-4.0, -3.0):
+        fall = 2.0 - 1.5 / (1 + np.exp(-4 * (place - middle))) + 3 * np.exp(8 * (place + 0.5))
+        for scale in (0.0, 0.02, 0.2):
+            found = [search(fall + generator.normal(0, scale, steps)).suggestion for _ in range(20)]
+            assert all(rate is not None and 10**middle / 3 < rate < 10**middle * 40 for rate in found), (scale, found)
+
+
+@pytest.mark.parametrize("losses", [[1.0] * 20, list(range(20)), [3.0, 2.0], [2.0, 1.0, 3.0], [1.0, 2.0, 0.5, 4.0]])
+def test_what_never_falls_suggests_no_rate(losses: list[float]) -> None:
+    found = LearningRates(tuple(np.geomspace(1e-5, 1, len(losses)).tolist()), tuple(losses))
+    assert found.suggestion is None
+    assert "the loss hardly fell" in repr(found)
 
 
 def test_what_a_trainer_and_a_run_are(tmp_path: Path) -> None:

@@ -19,6 +19,10 @@ from alpha.data.images.image_files import shown
 from alpha.errors import DataError
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+# photos of other kinds, which would be missed if they were ignored as a text file is
+UNREAD = (".heic", ".heif", ".avif", ".gif", ".jp2", ".jxl", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2")
+NOT_READ = "is a photo of a kind that cannot be read; save it as JPEG or PNG"
+NO_CLASSES = ("__MACOSX", "__pycache__", "@eaDir", "lost+found")  # folders that systems make
 Skipped = list[tuple[Path, str]]  # what was left out, and why
 
 
@@ -122,7 +126,7 @@ def listed(root: Path, endings: tuple[str, ...], on_error: str) -> Listing:
 
     Raises:
         DataError: there is no such folder, one cannot be read, or a class has no image, or is a link to nothing or to a
-            folder above.
+            folder above; or there is a photo of a kind that cannot be read, unless the endings were chosen.
     """
     skipped: Skipped = []
     classes: list[str] = []
@@ -130,7 +134,12 @@ def listed(root: Path, endings: tuple[str, ...], on_error: str) -> Listing:
 
     def names() -> Iterator[str]:
         for name in _classes(root):
+            before = len(skipped)
             found = _images(root, name, endings, skipped)
+            unread = [f"{shown(path)}: {reason}" for path, reason in skipped[before:] if reason == NOT_READ]
+            if unread and on_error == "raise":
+                more = f" ({len(unread) - 1} more in this class)" if len(unread) > 1 else ""
+                raise DataError(f"{unread[0]}{more}")
             if found:
                 classes.append(name)
                 counts.append(len(found))
@@ -204,7 +213,7 @@ def _classes(root: Path) -> list[str]:
                 f"{shown(entry.path)}: is a link to nothing, so a class may be missing; remove it, or bring back "
                 f"{shown(_target(entry.path))}"
             )
-        if stat.S_ISDIR(status.st_mode):
+        if stat.S_ISDIR(status.st_mode) and entry.name not in NO_CLASSES:
             names.append(entry.name)
     if not names:
         raise DataError(f"{shown(root)}: has no folders; expected one per class, with its images")
@@ -230,6 +239,8 @@ def _images(root: Path, name: str, endings: tuple[str, ...], skipped: Skipped) -
             if not is_link and entry.is_file(follow_symlinks=False):
                 if is_image:
                     found.append(f"{folder}/{entry.name}")
+                elif endings == EXTENSIONS and entry.name.lower().endswith(UNREAD):
+                    skipped.append((Path(entry.path), NOT_READ))
                 continue
             status = _status(entry.path)
             if status is None:

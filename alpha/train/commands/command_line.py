@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import io
 import math
+import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from alpha.config import user_path
-from alpha.errors import CheckpointError, ConfigError
+from alpha.errors import ConfigError
 
 N = TypeVar("N", int, float)
 
@@ -27,6 +28,12 @@ def print_anything() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def closed_pipe() -> int:
+    """The status of a command whose output nobody reads any more, as behind `| head`; nothing more is written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer goes there
+    return 128 + 13  # as of a program that SIGPIPE ends
 
 
 class Parser(argparse.ArgumentParser):
@@ -79,34 +86,6 @@ def fraction(text: str) -> float:
     if not 0 < value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
     return value
-
-
-CHANGED = ("epochs", "lr")  # options that may differ when a run goes on
-
-
-def change_options(options: dict[str, Any], given: dict[str, Any]) -> list[str]:
-    """Put those of the given options that may be others into the options of a run; text that says what has changed.
-
-    They are taken out of `given`; what is left there must agree with the run.
-    """
-    changes = []
-    for name in CHANGED:
-        if name in given and given[name] != options[name]:
-            changes.append(f"{name} {options[name]} -> {given[name]}")
-            options[name] = given[name]
-        given.pop(name, None)
-    return changes
-
-
-def check_agreement(folder: Path, options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Raises CheckpointError if given options are others than those of the run in a folder."""
-    wrong = [
-        f"--{name.replace('_', '-')} {value} (the run has {options[name]})"
-        for name, value in given.items()
-        if value != options[name]
-    ]
-    if wrong:
-        raise CheckpointError(f"the options contradict the run in {folder}: {', '.join(wrong)}; leave them out")
 
 
 def _number(kind: Callable[[str], N], text: str, name: str) -> N:

@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 
 from alpha.data import PackedImages, Subset, random_split
 from alpha.data.images.image_files import shown
+from alpha.data.images.listing import EXTENSIONS, NO_CLASSES, UNREAD
 from alpha.errors import DataError
 
-TEST_FOLDERS = ("val", "valid", "validation", "test")  # the first of them that is there
+TRAIN_FOLDERS = ("train", "training")
+TEST_FOLDERS = ("val", "valid", "validation", "test", "testing")  # the first of them that is there
 MARGIN = 1.25  # by which photos to train on are larger than what is cut out of them
 
 
@@ -42,6 +44,11 @@ class Photos:
             return np.asarray(self.test_set.dataset.labels[self.test_set.indices])
         return np.asarray(self.test_set.labels)
 
+    @property
+    def copies(self) -> Path:
+        """The folder with the decoded photos."""
+        return Path(getattr(self.test_set, "dataset", self.test_set).path).parent
+
     def split(self, folder: Path) -> str:
         """Text that is the same only if the same photos of the folder are for training and for testing."""
         names = "\n".join(file.relative_to(folder).as_posix() for file in self.test_files)
@@ -57,15 +64,17 @@ def read_photos(
 ) -> Photos:
     """The photos of a folder of classes, decoded once into packed files.
 
-    With folders train and val (or valid, validation, test) in it, those are the two sets. Else a share of the photos of
-    each class is for testing; the seed decides which.
+    With folders train and val in it, those are the two sets. Else a share of the photos of each class is for testing;
+    the seed decides which. Instead of train it may be training, and instead of val, in this order, valid, validation,
+    test or testing, in small letters or capitals. They hold folders; one of these names that holds photos is a class.
 
     Args:
         cut: whether parts of the photos to train on are cut out.
         on_error: "raise" or "skip", for damaged photos and classes without one.
 
     Raises:
-        DataError: there are no photos, the two folders have other classes, or see `PackedImages`.
+        DataError: there are no photos, the two folders have other classes, there is a folder beside them whose name is
+            none of these, a test folder without train, or see `PackedImages`.
     """
     train_size = round(image_size * MARGIN) if cut else image_size
     options: dict[str, Any] = {"workers": workers, "on_error": on_error}
@@ -80,18 +89,54 @@ def read_photos(
 
 
 def _read(folder: Path, image_size: int, train_size: int, share: float, seed: int, options: dict[str, Any]) -> Photos:
-    train = folder / "train"
-    if not train.is_dir():
+    train, test, unused = set_folders(folder)
+    if train is None:
         return _split(folder, image_size, train_size, share, seed, options)
-    test = next((folder / name for name in TEST_FOLDERS if (folder / name).is_dir()), None)
     if test is None:
         return _split(train, image_size, train_size, share, seed, options)
     train_set, test_set = PackedImages(train, train_size, **options), PackedImages(test, image_size, **options)
     if train_set.classes != test_set.classes:
         wrong = sorted(set(train_set.classes) ^ set(test_set.classes))
         raise DataError(f"{shown(train)} and {shown(test)} have other classes: {', '.join(wrong)} in only one of them")
-    skipped = [*train_set.skipped, *test_set.skipped]
+    skipped = [*((path, f"is not used, as there is {test.name}") for path in unused)]
+    skipped += [*train_set.skipped, *test_set.skipped]
     return Photos(train_set, test_set, train_set.classes, files_of(test_set), skipped)
+
+
+def set_folders(folder: Path) -> tuple[Path | None, Path | None, list[Path]]:
+    """The folder with classes to train on and the one to test on, if there are such, and further ones to test on.
+
+    Raises:
+        DataError: there is one to test on but none to train on, or another folder beside them.
+    """
+    if not folder.is_dir():
+        return None, None, []
+    inside = sorted(
+        p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".") and p.name not in NO_CLASSES
+    )
+    known = [path for path in inside if path.name.lower() in TRAIN_FOLDERS + TEST_FOLDERS and holds_folders(path)]
+    trains = [path for path in known if path.name.lower() in TRAIN_FOLDERS]
+    tests = sorted(set(known) - set(trains), key=lambda path: TEST_FOLDERS.index(path.name.lower()))
+    if not known:
+        return None, None, []
+    names = f"{', '.join(TRAIN_FOLDERS)} and {', '.join(TEST_FOLDERS)}"
+    if len(trains) != 1:
+        what = "no folder to train on" if not trains else f"{len(trains)} folders to train on"
+        found = ", ".join(path.name for path in known)
+        raise DataError(f"{shown(folder)}: has {what} beside {found}; names of such folders are {names}")
+    if others := [path.name for path in inside if path not in known]:
+        raise DataError(
+            f"{shown(folder)}: has {trains[0].name} with folders in it, and beside it {', '.join(others[:5])}, which "
+            f"would not be used; names of folders to train and test on are {names}"
+        )
+    return trains[0], next(iter(tests), None), tests[1:]
+
+
+def holds_folders(folder: Path) -> bool:
+    """True if a folder holds folders and no photos, as one that holds classes."""
+    inside = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    photos = any(path.suffix.lower() in EXTENSIONS + UNREAD for path in inside)
+    return not photos and any(path.is_dir() for path in inside)
 
 
 def _split(folder: Path, image_size: int, train_size: int, share: float, seed: int, options: dict[str, Any]) -> Photos:

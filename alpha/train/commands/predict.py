@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from alpha.data.images.image_files import shown
-from alpha.data.images.listing import EXTENSIONS
+from alpha.data.images.listing import EXTENSIONS, UNREAD
 from alpha.errors import AlphaError, DataError
 from alpha.models.saved import Classifier, Prediction, load
-from alpha.train.commands.command_line import Parser, path, positive_int
+from alpha.train.commands.command_line import Parser, closed_pipe, path, positive_int
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -28,10 +28,14 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     try:
         network = load(args.run, args.device)
-        found = 0
+        found = wrong = 0
         for photo, prediction in predictions(network, args.photos):
             found += 1
-            print(as_json(photo, prediction) if args.json else as_line(photo, prediction, args.top))
+            if isinstance(prediction, DataError):
+                wrong += 1
+                print(f"alpha-predict: {prediction}", file=sys.stderr)
+            else:
+                print(as_json(photo, prediction) if args.json else as_line(photo, prediction, args.top))
         if not found:
             raise DataError(f"{', '.join(shown(p) for p in args.photos)}: has no photos ({', '.join(EXTENSIONS)})")
     except AlphaError as error:
@@ -39,19 +43,32 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    return 0
+    except BrokenPipeError:
+        return closed_pipe()
+    return 2 if wrong else 0
 
 
-def predictions(network: Classifier, given: list[Path], batch_size: int = 64) -> Iterator[tuple[Path, Prediction]]:
-    """The photos of paths and folders, and what the network takes each for."""
+def predictions(
+    network: Classifier, given: list[Path], batch_size: int = 64
+) -> Iterator[tuple[Path, Prediction | DataError]]:
+    """The photos of paths and folders, and what the network takes each for, or why it cannot be read."""
     photos = [photo for path in given for photo in files_in(path)]
     for begin in range(0, len(photos), batch_size):
         batch = photos[begin : begin + batch_size]
-        yield from zip(batch, network.predict(batch, batch_size), strict=True)
+        try:
+            yield from zip(batch, network.predict(batch, batch_size), strict=True)
+        except DataError:  # one of them; no photo of this batch has been given yet
+            for photo in batch:
+                try:
+                    yield photo, network.predict(photo)[0]
+                except DataError as error:
+                    yield photo, error
 
 
 def files_in(path: Path) -> list[Path]:
     """The photo at a path, or those of a folder and the folders in it, in the order of their names.
+
+    Photos of a kind that cannot be read are among them, so that their errors are seen.
 
     Raises DataError if there is nothing at the path.
     """
@@ -60,7 +77,7 @@ def files_in(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     found = path.rglob("*")
-    return sorted(p for p in found if p.suffix.lower() in EXTENSIONS and not p.name.startswith("."))
+    return sorted(p for p in found if p.suffix.lower() in EXTENSIONS + UNREAD and not p.name.startswith("."))
 
 
 def as_line(photo: Path, prediction: Prediction, top: int) -> str:

@@ -154,7 +154,7 @@ def _draw_mistakes(path: Path, report: Report, photos: Photos, title: str) -> No
     rows = max(1, -(-len(worst) // columns))
     figure = _figure(1.75 * columns, 0.7 + 2.15 * rows)
     what = f"the {len(worst)} surest of {len(report.mistakes)} mistakes" if len(worst) else "no mistakes"
-    figure.suptitle(f"{title}: {what}", fontsize=11)
+    figure.suptitle(f"{title}: {what}\nprediction and its probability, then the class", fontsize=11)
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes in panels:
         axes.axis("off")
@@ -162,10 +162,12 @@ def _draw_mistakes(path: Path, report: Report, photos: Photos, title: str) -> No
         guess, label = report.guesses[place], report.labels[place]
         axes.imshow(photos.test_image(int(place)))
         sure = f"{report.probabilities[place, guess]:.0%}"
-        text = f"{_short(report.classes[guess])} {sure}\nis {_short(report.classes[label])}"
+        text = f"{_short(report.classes[guess])} {sure}\nclass: {_short(report.classes[label])}"
         axes.set_title(text, fontsize=8, loc="left")
     _save(figure, path)
 
 
 def _short(name: str, length: int = 18) -> str:
-    return name if len(name) <= length else name[: length - 1] + "…"
+    """A name without its middle if it is long: names of one kind often begin alike, and differ at the end."""
+    left = (length - 1) // 2
+    return name if len(name) <= length else f"{name[:left]}…{name[left + 1 - length :]}"

@@ -27,11 +27,10 @@ from alpha import transforms
 from alpha.core.numerics import PRECISIONS, computed_precision
 from alpha.data import DataLoader
 from alpha.data.images.image_files import shown
-from alpha.errors import AlphaError, CheckpointError, ConfigError, TrainingError, type_name
+from alpha.errors import AlphaError, CheckpointError, ConfigError, DataError, TrainingError
 from alpha.models import saved
 from alpha.models.saved import Description
 from alpha.module.module import Module
-from alpha.module.state_dict import StateDict
 from alpha.train import (
     Callback,
     EarlyStopping,
@@ -41,24 +40,24 @@ from alpha.train import (
     Run,
     TensorBoard,
     Trainer,
-    change_rates,
     interrupt_between_steps,
-    load_metadata,
-    load_weights,
     save_curves,
 )
+from alpha.train.callbacks import weights_name
 from alpha.train.commands.command_line import (
     Parser,
-    change_options,
-    check_agreement,
+    closed_pipe,
     fraction,
     natural_int,
     path,
     positive_float,
     positive_int,
 )
+from alpha.train.commands.fine_tuning import start_of, take_weights
 from alpha.train.commands.photos import Photos, read_photos
 from alpha.train.commands.report import Report, write_report
+from alpha.train.commands.resumed import change_options, check_agreement, with_changes
+from alpha.train.files.run import CHECKPOINT
 
 AUGMENTATIONS = ("none", "basic", "strong")
 DEFAULTS = {
@@ -111,7 +110,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         help="of training photos; basic: random parts, mirrored (default); strong: also RandAugment, MixUp and CutMix",
     )
     add("--ema", type=fraction, metavar="X", help="test and save a mean of the weights with this decay, such as 0.999")
-    add("--early-stopping", type=positive_int, metavar="N", help="stop after N epochs without a better test loss")
+    add("--early-stopping", type=natural_int, metavar="N", help="stop after N epochs without a better test loss")
     add("--keep-best", type=natural_int, metavar="N", help="keep the weights of the N best epochs (default: 1)")
     add("--test-share", type=fraction, metavar="X", help="of the photos, without a folder val; default: 0.2")
     add("--on-error", choices=["raise", "skip"], help="for damaged photos and empty classes; default: raise")
@@ -122,10 +121,21 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--tensorboard", action="store_const", const=True, help="log for TensorBoard in the run's folder")
     add("--output", type=path, metavar="DIR", help="default: runs/FOLDER, or runs/FOLDER-2 and so on if that exists")
     add("--overwrite", action="store_true", help="replace the run in --output")
-    add("--resume", type=path, metavar="DIR", help="go on with the run in DIR; --epochs and --lr may be others")
+    add(
+        "--resume",
+        type=path,
+        metavar="DIR",
+        help="go on with the run in DIR; --epochs, --lr and --early-stopping may be others, and FOLDER says where its "
+        "photos are now",
+    )
+    add("--list-models", action="store_true", help="print the names of all networks, and do nothing else")
     args: argparse.Namespace = parser.parse_args(arguments)
-    if args.resume and (args.output or args.overwrite or args.folder or args.weights):
-        parser.error("--resume goes on in its own folder, with its photos: leave out FOLDER, --output, --weights")
+    wrong = [name for name in ("output", "overwrite", "weights") if getattr(args, name)]
+    if args.resume and wrong:
+        parser.error(f"--resume goes on in its own folder: leave out {', '.join(f'--{name}' for name in wrong)}")
+    if args.list_models:
+        print(*saved.NETWORKS, sep="\n")
+        parser.exit()
     if not args.resume and not args.folder:
         parser.error("a FOLDER of photos is needed, or --resume DIR")
     if args.overwrite and not args.output:
@@ -145,7 +155,7 @@ def network(text: str) -> str:
 
 def names_as_help() -> str:
     own = [name for name in list(saved.NETWORKS) if "." not in name and name != "resnet18"]
-    return f"{', '.join(own)}, or torchvision.NAME, as torchvision.resnet50"
+    return f"{', '.join(own)}, or torchvision.NAME, as torchvision.resnet50; --list-models prints all"
 
 
 def new_options(args: argparse.Namespace) -> dict[str, Any]:
@@ -176,7 +186,8 @@ def resumed_options(args: argparse.Namespace, run: Run) -> tuple[dict[str, Any],
     if "folder" not in options or "network" not in options:
         raise CheckpointError(f"{run.folder}: is not a run of alpha-train")
     given = {name: value for name, value in vars(args).items() if name in options and value is not None}
-    given.pop("folder", None)
+    if "folder" in given:  # the photos were moved
+        options["folder"] = str(given.pop("folder").resolve())
     if given.get("device") == "auto":
         del given["device"]
     if "precision" in given:
@@ -185,19 +196,6 @@ def resumed_options(args: argparse.Namespace, run: Run) -> tuple[dict[str, Any],
     options |= {name: given.pop(name) for name in FREE if name in given}
     check_agreement(run.folder, options, given)
     return options, changes
-
-
-def start_of(weights: Path) -> Description | None:
-    """What a run or a weights file says of its network; None for a file of another program, which says nothing."""
-    file = weights_file(weights)
-    if file.suffix != ".safetensors" or saved.KEY not in load_metadata(file):
-        return None
-    return saved.described(file)
-
-
-def weights_file(weights: Path) -> Path:
-    """The weights of a run's folder, or the file itself."""
-    return weights / saved.WEIGHTS if weights.is_dir() else weights
 
 
 def arguments_of(model: str, classes: int, image_size: int) -> dict[str, Any]:
@@ -217,41 +215,6 @@ def built(name: str, arguments: dict[str, Any], image_size: int) -> Module:
     if outputs.shape != (1, arguments["num_classes"]):
         raise ConfigError(f"{name} gives {outputs.shape} for an image, not a number for each class")
     return model.train()
-
-
-def weights_of(file: Path) -> StateDict:
-    """The state dict in a file of `save_weights`, `torch.save` or another program's safetensors.
-
-    Raises:
-        CheckpointError: there is no such file, it is damaged, or it has no state dict.
-    """
-    if file.suffix == ".safetensors":
-        return load_weights(file)
-    found = alpha.load(file, map_location="cpu")
-    if not isinstance(found, StateDict):
-        has = f"a dict with {', '.join(map(repr, list(found)[:4]))}" if isinstance(found, dict) else type_name(found)
-        raise CheckpointError(f"{shown(file)}: holds {has}, and no weights by name; save model.state_dict() alone")
-    return found
-
-
-def take_weights(model: Module, file: Path, name: str, classes: tuple[str, ...]) -> str:
-    """Load the weights of another training but for the last layer, unless the classes are the same; what was done.
-
-    Raises:
-        CheckpointError: the file has weights of another network.
-    """
-    file, start = weights_file(file), start_of(file)
-    weights, own = weights_of(file), model.state_dict()
-    same_classes = start is not None and tuple(start.classes) == classes
-    last = [key for key in own if own[key].ndim > 0][-2:]  # weight and bias of the last linear layer
-    left = set() if same_classes else {key for key in last if key in weights}
-    left |= {key for key in last if key in weights and sorted(weights[key].shape) != sorted(own[key].shape)}
-    foreign = "." in name and weights.layout is None  # a file of torchvision's weights that does not say its layout
-    kept = StateDict(weights, "NCHW" if foreign else weights.layout)
-    kept.update({key: own[key] for key in left})
-    model.load_state_dict(kept)
-    what = "all layers" if not left else f"all layers but the last, {', '.join(sorted(left))}, which begins anew"
-    return f"weights of {shown(file)}: {what}"
 
 
 def augmentation(kind: str, size: int, classes: int) -> Any:
@@ -280,8 +243,11 @@ def train(args: argparse.Namespace) -> int:
     run = Run.resume(args.resume) if args.resume else None
     options, changes = resumed_options(args, run) if run else (new_options(args), [])
     device, size, seed = alpha.get_device(options["device"]), options["image_size"], options["seed"]
+    folder = Path(options["folder"])
+    if run is not None and not folder.exists():
+        raise DataError(f"{shown(folder)}: is not there any more; if it was moved: alpha-train FOLDER --resume DIR")
     photos = read_photos(
-        Path(options["folder"]), size, options["augment"] != "none", options["test_share"], seed,
+        folder, size, options["augment"] != "none", options["test_share"], seed,
         options["on_error"], options["workers"],
     )  # fmt: skip
     for number, (file, reason) in enumerate(photos.skipped):
@@ -292,12 +258,12 @@ def train(args: argparse.Namespace) -> int:
     arguments = arguments_of(options["model"], len(photos.classes), size)
     network = Description(options["model"], arguments, photos.classes, size, (-1.0, 1.0), options["precision"])
     if run is not None and list(run.options["network"]["classes"]) != list(photos.classes):
-        raise CheckpointError(f"{options['folder']}: the classes are others than when the run in {run.folder} began")
+        raise CheckpointError(f"{folder}: the classes are others than when the run in {run.folder} began")
     options["network"] = network.as_option()
-    split = photos.split(Path(options["folder"]))
+    split = photos.split(folder)
     if run is not None and run.options.get("split", split) != split:  # older runs do not have it
         raise CheckpointError(
-            f"{options['folder']}: the photos are others than when the run in {run.folder} began, so it could be "
+            f"{folder}: the photos are others than when the run in {run.folder} began, so it could be "
             "tested on photos that it was trained on; put the photos back, or begin a new run"
         )
     options["split"] = split
@@ -313,7 +279,8 @@ def train(args: argparse.Namespace) -> int:
     print(
         f"{options['model']} ({count / 1e6:.1f} million parameters) on {device.name} in {options['precision']}\n"
         f"{len(photos.train_set)} photos to train on, {len(photos.test_set)} to test on, "
-        f"{len(photos.classes)} classes, {size}x{size}, batch {options['batch_size']}",
+        f"{len(photos.classes)} classes, {size}x{size}, batch {options['batch_size']}\n"
+        f"decoded copies of the photos: {shown(photos.copies)}",
         flush=True,
     )
     if started:
@@ -321,24 +288,41 @@ def train(args: argparse.Namespace) -> int:
     trainer, train_loader = trainer_of(model, options, photos)
     if run is not None:
         run.restore(trainer)
-        if changes:
-            change_rates(trainer, options["lr"], options["epochs"] * len(train_loader))
-        where = f"after step {trainer.step} of epoch {trainer.epoch}"
-        given = f", with {', '.join(changes)}" if changes else ""
-        print(f"{run.folder}: goes on {where}{given}", flush=True)
+        given = with_changes(trainer, options, changes, len(train_loader))
+        print(f"{run.folder}: goes on after step {trainer.step} of epoch {trainer.epoch}{given}", flush=True)
+        if any(change.startswith(("epochs", "early")) for change in changes):
+            run.callbacks.pop(EarlyStopping.name, None)  # its count begins anew
     else:
         run = Run.start(options, Path("runs") / Path(options["folder"]).name, args.output, args.overwrite)
-    test_loader = DataLoader(photos.test_set, options["batch_size"])
+    try:
+        return fit(run, trainer, train_loader, photos)
+    except (AlphaError, ImportError) as error:
+        run.discard()  # what was to be a new run stands in nobody's way
+        if "no variance to train on" in str(error):
+            raise ConfigError(f"{error}: try --batch-size with a larger number") from error
+        raise
+
+
+def fit(run: Run, trainer: Trainer, train_loader: DataLoader, photos: Photos) -> int:
+    """The epochs of a run and its report; the status of the command."""
+    options, test_loader = run.options, DataLoader(photos.test_set, run.options["batch_size"])
     try:
         with interrupt_between_steps(signal.SIGINT, signal.SIGTERM):
             trainer.fit(
                 train_loader, test_loader, options["epochs"], run=run, callbacks=callbacks_of(options, run.folder)
             )
             outputs = trainer.predict(test_loader)
+        if len(run.history.rows) < options["epochs"]:
+            print(f"to train on: alpha-train --resume {run.folder} --early-stopping 0")
+        finish(run, photos, outputs)
     except Interrupted as stop:
         print(f"interrupted after step {trainer.step} of epoch {trainer.epoch}; go on with --resume {run.folder}")
         return stop.status
-    finish(run, photos, outputs)
+    except KeyboardInterrupt:
+        saved_any = (run.folder / CHECKPOINT).exists()
+        what = f"go on from the last saved epoch with --resume {run.folder}" if saved_any else "nothing was saved"
+        print(f"alpha-train: stopped at once; {what}", file=sys.stderr)
+        return 130
     return 0
 
 
@@ -377,6 +361,10 @@ def finish(run: Run, photos: Photos, outputs: Any) -> None:
     print(f"saved in {run.folder}: weights.safetensors, history.csv, {curves}")
     print(f"report in {run.folder / 'report'}:", *(f"  {file}" for file in files), sep="\n")
     print(f"predict:  alpha-predict {run.folder} PHOTO ..")
+    best = max(run.history.rows, key=lambda row: row.number("test_accuracy"))  # the first of several
+    better = best.number("test_accuracy") > run.history.rows[-1].number("test_accuracy")
+    if better and (kept := run.folder / weights_name(best.epoch)).exists():
+        print(f"epoch {best.epoch} was the best, with {best.test_accuracy:.1%}: alpha-predict {kept} PHOTO ..")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -390,8 +378,10 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"alpha-train: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("alpha-train: stopped at once; the last saved epoch is intact", file=sys.stderr)
+        print("alpha-train: stopped before the first step; nothing was saved", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        return closed_pipe()
 
 
 if __name__ == "__main__":

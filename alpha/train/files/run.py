@@ -7,6 +7,7 @@ import os
 import warnings
 import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,14 @@ class Run:
         best = [row.test_accuracy for row in self.history.rows if row.test_accuracy is not None]
         shown = f", best test accuracy {max(best):.1%}" if best else ""
         return f"Run({str(self.folder)!r}, {len(self.history.rows)} epochs{shown})"
+
+    def discard(self) -> None:
+        """Leave the folder, and remove it if nothing was saved and nothing else is in it. Safe to call twice."""
+        self.close()
+        if not any((self.folder / name).exists() for name in (CHECKPOINT, WEIGHTS, HISTORY)):
+            (self.folder / OPTIONS).unlink(missing_ok=True)
+            with suppress(OSError):  # a folder that is not empty
+                self.folder.rmdir()
 
     def close(self) -> None:
         """Wait for the files and leave the folder to others; the end of the process does so, too."""

@@ -4,57 +4,20 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
+import child
 import numpy as np
 import pytest
-from PIL import Image
+from photo_room import COLORS, SMALL, photos, train
 
 import alpha
 from alpha.data.images.image_files import opened
 from alpha.errors import CheckpointError, DataError, ShapeError
 from alpha.models import saved
-from alpha.train import load_metadata
-from alpha.train.commands import predict, train_photos
-
-COLORS = {"blue": (30, 60, 200), "green": (30, 180, 60), "red": (200, 40, 30)}
-
-
-def photos(folder: Path, names: tuple[str, ...] = tuple(COLORS), count: int = 10, side: int = 40) -> Path:
-    """Photos of one colour with noise, in a folder for each colour."""
-    generator = np.random.default_rng(0)
-    for name in names:
-        (folder / name).mkdir(parents=True)
-        for number in range(count):
-            noise = generator.integers(-25, 26, (side, side + number, 3))
-            pixels = np.clip(np.array(COLORS[name]) + noise, 0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(folder / name / f"{number}.jpg", quality=90)
-    return folder
-
-
-SMALL = ["--image-size", "32", "--device", "cpu", "--batch-size", "8"]
-
-
-@pytest.fixture
-def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ALPHA_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setattr(saved, "NETWORKS", {**saved.NETWORKS, "tiny": tiny, "torchvision.tiny": tiny})
-    return tmp_path
-
-
-def tiny(num_classes: int, image_size: int = 32) -> alpha.nn.Module:
-    """A network whose test takes no time."""
-    if image_size > 64:
-        raise ValueError(f"tiny: image_size={image_size} is above 64")
-    nn = alpha.nn
-    layers = [nn.Conv2d(3, 8, 3, stride=4), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
-    return nn.Sequential(*layers, nn.Linear(8, num_classes))
-
-
-def train(*arguments: str) -> int:
-    return train_photos.main([*arguments])
+from alpha.train.commands import predict, report, train_photos
 
 
 def test_from_a_folder_to_a_prediction(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,7 +27,7 @@ def test_from_a_folder_to_a_prediction(room: Path, capsys: pytest.CaptureFixture
     assert lines[1] == "24 photos to train on, 6 to test on, 3 classes, 32x32, batch 8"
     assert "test accuracy 100.0% of 6 photos" in lines
     assert lines[-1] == "predict:  alpha-predict runs/colors PHOTO .."
-    assert max(map(len, lines)) < 80
+    assert max(len(line) for line in lines if not line.startswith("decoded copies")) < 80
     run = room / "runs" / "colors"
     assert {path.name for path in (run / "report").iterdir()} == {
         *("classes.csv", "predictions.csv", "confusion.png", "mistakes.png")
@@ -110,129 +73,44 @@ def test_a_prediction_is_that_of_the_report(room: Path) -> None:
         assert float(row["probability"]) == pytest.approx(found.probability, abs=1e-4)
 
 
-def test_a_run_goes_on_with_other_epochs_and_rate(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The run goes on as one whose rate was so from there on; anything else is a contradiction."""
+def test_a_batch_of_one_says_which_option_helps(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
     photos(room / "colors")
-    assert train("colors", "--model", "tiny", "--epochs", "2", *SMALL) == 0
-    assert train("--resume", "runs/colors", "--epochs", "4", "--lr", "0.01") == 0
-    assert "goes on after step 3 of epoch 2, with epochs 2 -> 4, lr 0.001 -> 0.01" in capsys.readouterr().out
-    history = [json.loads(line) for line in (room / "runs/colors/history.jsonl").read_text().splitlines()]
-    steps = 12
-    rates = [0.01 * (1 + np.cos(np.pi * step / steps)) / 2 for step in (8, 11)]  # before the last step of an epoch
-    assert [row["learning_rate"] for row in history[2:]] == pytest.approx(rates)
-    assert train("--resume", "runs/colors", "--seed", "3") == 2
-    assert "--seed 3 (the run has 0); leave them out" in capsys.readouterr().err
-    photos(room / "colors2", ("red", "blue"))
-    for path in (room / "colors2" / "blue").iterdir():
-        (room / "colors" / "blue" / f"new-{path.name}").write_bytes(path.read_bytes())
-    with pytest.warns(RuntimeWarning, match="have changed"):
-        assert train("--resume", "runs/colors", "--epochs", "5") == 2
-    assert "24 photos" not in capsys.readouterr().out
+    options = ["--model", "torchvision.mobilenet_v2", "--epochs", "1", "--device", "cpu", "--image-size", "32"]
+    assert train("colors", *options, "--batch-size", "1") == 2
+    assert "try --batch-size with a larger number" in capsys.readouterr().err
 
 
-def test_a_run_that_has_all_its_epochs_says_so(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    photos(room / "colors")
-    assert train("colors", "--model", "tiny", "--epochs", "2", *SMALL) == 0
-    assert train("--resume", "runs/colors", "--epochs", "1") == 0
-    assert "nothing to train: 2 epochs are done; a larger number of epochs trains more" in capsys.readouterr().out
-
-
-def test_a_run_is_not_tested_on_photos_that_it_was_trained_on(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """There are as many photos as before, one of which has another name, so they are split in another way."""
+def test_a_photo_that_cannot_be_read_stops_no_other(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = photos(room / "colors")
     assert train("colors", "--model", "tiny", "--epochs", "1", *SMALL) == 0
-    (folder / "red" / "0.jpg").rename(folder / "red" / "z.jpg")
-    with pytest.warns(RuntimeWarning, match="have changed"):
-        assert train("--resume", "runs/colors", "--epochs", "2") == 2
-    assert "it could be tested on photos that it was trained on" in capsys.readouterr().err
+    (folder / "red" / "0.jpg").write_text("text")
+    (folder / "red" / "1.heic").write_text("photo")
+    capsys.readouterr()
+    assert predict.main(["runs/colors", "colors", "--device", "cpu"]) == 2
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 29
+    assert [line.split(":")[1].strip() for line in said.err.splitlines()] == ["colors/red/0.jpg", "colors/red/1.heic"]
 
 
-def test_fine_tuning_takes_all_but_the_last_layer(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_names_differ_in_the_pictures() -> None:
+    names = [f"a_very_long_class_name_of_bird_species_{number:02}" for number in range(30)]
+    assert len({report._short(name) for name in names}) == 30
+    assert max(map(len, map(report._short, names))) == 18
+    assert report._short("short") == "short"
+
+
+def test_output_that_nobody_reads_ends_a_command_quietly(room: Path) -> None:
     photos(room / "colors")
-    photos(room / "two", ("red", "blue"))
-    assert train("colors", "--model", "tiny", "--epochs", "1", *SMALL) == 0
-    assert train("two", "--weights", "runs/colors", "--epochs", "1", "--device", "cpu") == 0
-    out = capsys.readouterr().out
-    assert "weights.safetensors: all layers but the last, 5.bias, 5.weight, which begins anew" in out
-    described = saved.described(room / "runs/two/weights.safetensors")
-    assert (described.model, described.image_size, tuple(described.classes)) == ("tiny", 32, ("blue", "red"))
-    assert train("colors", "--weights", "runs/colors", "--epochs", "1", "--device", "cpu") == 0
-    assert "weights.safetensors: all layers\n" in capsys.readouterr().out
-    assert float(load_metadata(room / "runs/two/weights.safetensors")["lr"]) == train_photos.FINE_TUNING_LR
-
-
-def ends_in_a_convolution(num_classes: int) -> alpha.nn.Module:
-    nn = alpha.nn
-    layers = [nn.Conv2d(3, 4, 3, stride=4), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, num_classes, 2)]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
-
-
-@pytest.mark.parametrize("made", [tiny, ends_in_a_convolution])
-@pytest.mark.parametrize("written", ["start.pth", "start.pt", "start.safetensors", "own.pth"])
-def test_weights_of_another_program(
-    room: Path, made: Any, written: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its filters are (OC, IC, FH, FW); the file says neither network nor layout, but that of alpha.save."""
-    monkeypatch.setattr(saved, "NETWORKS", {**saved.NETWORKS, "torchvision.made": made})
-    photos(room / "colors")
-    start = made(num_classes=7).state_dict()
-    theirs = {name: np.moveaxis(v, -1, 1) if v.ndim == 4 else v for name, v in start.numpy().items()}
-    theirs = {name: np.ascontiguousarray(v) for name, v in theirs.items()}
-    if written == "own.pth":
-        alpha.save(start, written)
-    elif written.endswith(".safetensors"):
-        pytest.importorskip("safetensors.numpy").save_file(theirs, written)
-    else:
-        torch = pytest.importorskip("torch")
-        torch.save({name: torch.tensor(v) for name, v in theirs.items()}, written)
-
-    taken = made(num_classes=3)
-    last = list(taken.state_dict())[-1].partition(".")[0]
-    text = train_photos.take_weights(taken, room / written, "torchvision.made", tuple(COLORS))
-    assert f"all layers but the last, {last}.bias, {last}.weight" in text
-    for name, value in taken.state_dict().numpy().items():
-        if not name.startswith(f"{last}."):
-            np.testing.assert_array_equal(value, start.numpy()[name], err_msg=name)
-    assert train("colors", "--weights", written, "--epochs", "1", *SMALL) == 2
-    assert f"{written}: does not say which network it has; name it with --model" in capsys.readouterr().err
-    assert train("colors", "--model", "torchvision.made", "--weights", written, "--epochs", "1", *SMALL) == 0
-
-
-def test_a_checkpoint_is_no_state_dict(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    photos(room / "colors")
-    alpha.save({"epoch": 3, "model": tiny(3).state_dict()}, "all.pth")
-    assert train("colors", "--model", "tiny", "--weights", "all.pth", "--epochs", "1", *SMALL) == 2
-    assert "all.pth: holds a dict with 'epoch', 'model', and no weights by name" in capsys.readouterr().err
-
-
-def test_folders_train_and_val(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    photos(room / "set" / "train")
-    photos(room / "set" / "val", count=3)
-    assert train("set", "--model", "tiny", "--epochs", "1", *SMALL) == 0
-    assert "30 photos to train on, 9 to test on, 3 classes" in capsys.readouterr().out
-    (room / "set" / "val" / "red").rename(room / "set" / "val" / "rot")
-    with pytest.warns(RuntimeWarning, match="the images in .* have changed"):
-        assert train("set", "--model", "tiny", "--epochs", "1", *SMALL) == 2
-    assert "have other classes: red, rot in only one of them" in capsys.readouterr().err
-
-
-def test_damaged_photos_and_empty_classes(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = photos(room / "colors")
-    (folder / "red" / "bad.jpg").write_bytes((folder / "red" / "0.jpg").read_bytes()[:300])
-    (folder / "none").mkdir()
-    assert train("colors", "--model", "tiny", "--epochs", "1", *SMALL) == 2
-    error = capsys.readouterr().err
-    assert "none: has no image" in error
-    assert error.endswith("; --on-error skip leaves it out\n")
-    assert train("colors", "--model", "tiny", "--epochs", "1", "--on-error", "skip", *SMALL) == 0
-    out = capsys.readouterr().out
-    assert "left out: " in out
-    assert "bad.jpg: cannot be decoded" in out
-    assert "24 photos to train on, 6 to test on, 3 classes" in out
-    assert predict.main(["runs/colors", str(folder / "red" / "bad.jpg"), "--device", "cpu"]) == 2
-    assert "bad.jpg: cannot be decoded" in capsys.readouterr().err
-    assert predict.main(["runs/colors", "nothing.jpg", "--device", "cpu"]) == 2
-    assert capsys.readouterr().err == "alpha-predict: nothing.jpg: there is no such photo or folder\n"
+    program = "import sys; from alpha.train.commands import train_photos; sys.exit(train_photos.main(sys.argv[1:]))"
+    options = ["colors", "--model", "vit_tiny", "--epochs", "2", *SMALL]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with child.start([sys.executable, "-c", program, *options], cwd=room, **pipes) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(child.HANG_S) == 141
 
 
 @pytest.mark.parametrize(
@@ -270,7 +148,8 @@ def test_a_mistake_is_answered_in_a_line(
     ("arguments", "message"),
     [
         ([], "a FOLDER of photos is needed, or --resume DIR"),
-        (["a", "--resume", "b"], "--resume goes on in its own folder"),
+        (["--resume", "b", "--output", "c"], "--resume goes on in its own folder: leave out --output"),
+        (["--resume", "b", "--weights", "c", "--overwrite"], "leave out --overwrite, --weights"),
         (["a", "--overwrite"], "--overwrite needs --output"),
         (["a", "--model", "resnet50"], "there is no network 'resnet50'; is it torchvision.resnet50?"),
         (["a", "--ema", "1.5"], "1.5 is not between 0 and 1"),

@@ -1,0 +1,54 @@
+"""Options of a run that goes on: which may be others than before, and what follows from that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from alpha.errors import CheckpointError
+from alpha.train.schedules import change_rates
+from alpha.train.trainer import Trainer
+
+CHANGED = ("epochs", "lr", "early_stopping")  # options that may differ when a run goes on
+
+
+def change_options(options: dict[str, Any], given: dict[str, Any]) -> list[str]:
+    """Put those of the given options that may be others into the options of a run; text that says what has changed.
+
+    They are taken out of `given`; what is left there must agree with the run.
+    """
+    changes = []
+    for name in CHANGED:
+        if name in given and given[name] != options[name]:
+            changes.append(f"{name.replace('_', ' ')} {options[name] or 'none'} -> {given[name] or 'none'}")
+            options[name] = given[name]
+        given.pop(name, None)
+    return changes
+
+
+def with_changes(trainer: Trainer, options: Mapping[str, Any], changes: Sequence[str], steps: int) -> str:
+    """Give the changed options of a run to its trainer, and say so behind "goes on"; empty if nothing has changed.
+
+    Args:
+        options: with "lr" and "epochs".
+        steps: of an epoch.
+    """
+    if not changes:
+        return ""
+    done = max(0, trainer.epoch - 1) * steps + trainer.step
+    change_rates(trainer, options["lr"], max(0, options["epochs"] * steps - done))
+    rate = float(trainer.optimizers[0].param_groups[0]["lr"])
+    falls = " and falls to 0 at the end" if trainer.schedules else ""
+    return f", with {', '.join(changes)}\nthe learning rate is {rate:.3g} now{falls}"
+
+
+def check_agreement(folder: Path, options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raises CheckpointError if given options are others than those of the run in a folder."""
+    wrong = [
+        f"--{name.replace('_', '-')} {value} (the run has {'none' if options[name] is None else options[name]})"
+        for name, value in given.items()
+        if value != options[name]
+    ]
+    if wrong:
+        raise CheckpointError(f"the options contradict the run in {folder}: {', '.join(wrong)}; leave them out")
