@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -51,12 +52,12 @@ class Dataset(Generic[T]):
         return ConcatDataset([self, other])
 
     def __repr__(self) -> str:
-        name, classes = type(self).__name__, getattr(self, "classes", ())
-        try:
-            items = f"{len(self):,} items"
-        except TypeError:
-            return f"{name}()"
-        return f"{name}({items}, {len(classes)} classes)" if classes else f"{name}({items})"
+        facts = []
+        with suppress(Exception):  # of a program's own class, which is shown all the same
+            facts.append(f"{len(self):,} items")
+        with suppress(Exception):
+            facts += [f"{count} classes" for count in (len(self.classes),) if count]  # type: ignore[attr-defined]
+        return f"{type(self).__name__}({', '.join(facts)})"
 
 
 class IterableDataset(Dataset[T]):

@@ -58,7 +58,8 @@ class Callback:
     name = ""
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r})"
+        facts = [f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_")]
+        return f"{type(self).__name__}({', '.join(facts)})"
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -186,6 +187,10 @@ class KeepWeights(Callback):
         values = {**self._kept, epoch: self._watched.value(fit.rows[-1]) if self.best else 0.0}
         wanted = {*sorted(values, key=lambda number: (values[number], number))[: self.best]}
         wanted |= {number for number in values if number > epoch - self.last}
+        if epoch == 1:  # of a new run, which may have replaced another one
+            for old in (folder / weights_name(epoch)).parent.glob("epoch-*.safetensors"):
+                if old != folder / weights_name(epoch):
+                    old.unlink()
         if epoch in wanted:
             make_folder((folder / weights_name(epoch)).parent)
             metadata = {**as_text(fit.run.options), "epoch": epoch}

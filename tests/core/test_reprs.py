@@ -58,6 +58,22 @@ class Stream(alpha.data.IterableDataset[int]):
         yield 1
 
 
+class Odd(Rows):
+    """A dataset whose length fails, and whose classes are no list."""
+
+    def __init__(self, classes: object) -> None:
+        self.classes = classes
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+
+def test_a_dataset_is_shown_whatever_its_program_does() -> None:
+    assert [repr(Odd(classes)) for classes in (10, None, np.array(["a", "b"]), {}, ("a",))] == [
+        "Odd()", "Odd()", "Odd(2 classes)", "Odd()", "Odd(1 classes)",
+    ]  # fmt: skip
+
+
 def test_reprs() -> None:
     images = ArrayDataset(np.zeros((6, 2, 2, 3), np.uint8), np.arange(6) % 2, ("cat", "dog"))
     part = random_split(Rows(), [1000, 234])[0]
@@ -76,7 +92,7 @@ def test_reprs() -> None:
     assert repr(accuracy) == "TopKAccuracy(no batch yet)"
     accuracy.update(alpha.tensor([[1.0, 0.0], [1.0, 0.0]]), alpha.tensor([0, 1]))
     assert repr(accuracy) == "TopKAccuracy(0.5)"
-    assert repr(EarlyStopping(3)) == "EarlyStopping('EarlyStopping')"
+    assert repr(EarlyStopping(3)) == "EarlyStopping(patience=3, min_delta=0.0)"
     found = LearningRates(tuple(10.0**k for k in range(-9, 0)), tuple(9.0 - k for k in range(9)))
     assert repr(found) == "LearningRates(9 from 1e-09 to 0.1, suggestion 0.0001)"
     assert repr(alpha.Generator().manual_seed(3)) == "Generator(seed 3, 0 draws done, device='cpu')"

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from alpha.data.images.image_files import shown
 from alpha.errors import DataError
 
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+OF_TORCHVISION = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+EXTENSIONS = (*OF_TORCHVISION, ".jpe", ".jfif", ".gif", ".jp2", ".avif")
 # photos of other kinds, which would be missed if they were ignored as a text file is
-UNREAD = (".heic", ".heif", ".avif", ".gif", ".jp2", ".jxl", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2")
+UNREAD = (".heic", ".heif", ".jxl", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".raf", ".rw2", ".pef")
 NOT_READ = "is a photo of a kind that cannot be read; save it as JPEG or PNG"
-NO_CLASSES = ("__MACOSX", "__pycache__", "@eaDir", "lost+found")  # folders that systems make
+OF_SYSTEMS = ("__MACOSX", "__pycache__", "@eaDir", "lost+found")  # folders that systems make
 Skipped = list[tuple[Path, str]]  # what was left out, and why
 
 
@@ -172,11 +173,12 @@ def endings_of(owner: str, extensions: Any) -> tuple[str, ...]:
     return tuple(ending.lower() for ending in given)
 
 
-def _entries(folder: Path | str) -> list[os.DirEntry[str]]:
-    """Entries of a folder, sorted by name, without those whose name begins with a dot."""
+def entries_of(folder: Path | str) -> list[os.DirEntry[str]]:
+    """Entries of a folder, sorted by name, without those that systems make and those whose name begins with a dot."""
     try:
         with os.scandir(folder) as entries:
-            return sorted((e for e in entries if not e.name.startswith(".")), key=lambda entry: entry.name)
+            kept = [entry for entry in entries if not entry.name.startswith(".") and entry.name not in OF_SYSTEMS]
+            return sorted(kept, key=lambda entry: entry.name)
     except OSError as error:
         raise DataError(f"{shown(folder)}: cannot be read as a folder of images: {error.strerror}") from error
 
@@ -204,16 +206,21 @@ def _around(folder: Path) -> set[tuple[int, int]]:
     return {_identity(parent) for path in (folder.absolute(), folder.resolve()) for parent in path.parents}
 
 
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """True for a folder and for a link to one. Raises DataError for a link to nothing, which may be a lost folder."""
+    status = _status(entry.path)
+    if status is None:
+        raise DataError(
+            f"{shown(entry.path)}: is a link to nothing, so a class may be missing; remove it, or bring back "
+            f"{shown(_target(entry.path))}"
+        )
+    return stat.S_ISDIR(status.st_mode)
+
+
 def _classes(root: Path) -> list[str]:
     names = []
-    for entry in _entries(root):
-        status = _status(entry.path)
-        if status is None:
-            raise DataError(
-                f"{shown(entry.path)}: is a link to nothing, so a class may be missing; remove it, or bring back "
-                f"{shown(_target(entry.path))}"
-            )
-        if stat.S_ISDIR(status.st_mode) and entry.name not in NO_CLASSES:
+    for entry in entries_of(root):
+        if is_folder(entry):
             names.append(entry.name)
     if not names:
         raise DataError(f"{shown(root)}: has no folders; expected one per class, with its images")
@@ -234,19 +241,20 @@ def _images(root: Path, name: str, endings: tuple[str, ...], skipped: Skipped) -
         if identity in entered:
             continue
         entered.add(identity)
-        for entry in _entries(root / folder):
+        for entry in entries_of(root / folder):
             is_link, is_image = entry.is_symlink(), entry.name.lower().endswith(endings)
-            if not is_link and entry.is_file(follow_symlinks=False):
+            unread = endings == EXTENSIONS and entry.name.lower().endswith(UNREAD)
+            if not is_link and not unread and entry.is_file(follow_symlinks=False):
                 if is_image:
                     found.append(f"{folder}/{entry.name}")
-                elif endings == EXTENSIONS and entry.name.lower().endswith(UNREAD):
-                    skipped.append((Path(entry.path), NOT_READ))
                 continue
             status = _status(entry.path)
             if status is None:
                 skipped.append((Path(entry.path), "leads to nothing"))
             elif stat.S_ISDIR(status.st_mode):
                 (links if is_link else folders).append(f"{folder}/{entry.name}")
+            elif unread:
+                skipped.append((Path(entry.path), NOT_READ))
             elif is_image and stat.S_ISREG(status.st_mode):
                 found.append(f"{folder}/{entry.name}")
             elif is_image:

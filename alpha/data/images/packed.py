@@ -80,11 +80,14 @@ class PackedImages(ArrayDataset):
         listing = listed(folder, endings, error_rule("PackedImages", on_error))
         task = _Task(listing, wanted, Decoder("PackedImages", decoder), threads_of("PackedImages", workers), on_error)
         found = _default_path(folder, wanted, endings) if path is None else user_path(path)
-        self._take(found, *_made(found, task, check))
-        reasons = {os.fspath(path): reason for path, reason in self.skipped}
-        paths = enumerate(map(listing.samples.path, range(len(listing.samples))))
-        damaged = {place: reasons[path] for place, path in paths if path in reasons} if reasons else {}
-        self.samples: Samples | None = listing.without(damaged).samples
+        contents, rows = _made(found, task, check)
+        self._take(found, contents, rows)
+        reasons = {Path(name).as_posix(): reason for name, reason in contents.about["skipped"]}
+        names = enumerate(listing.samples.names()) if reasons else ()
+        listing = listing.without({place: reasons[name] for place, name in names if name in reasons})
+        self.samples: Samples | None = listing.samples
+        self.skipped = listing.skipped  # of the folder as it is now; the file knows which of its images are damaged
+        warn_of("PackedImages", folder, self.skipped, 3)
 
     @classmethod
     def load(cls, path: str | Path, check: bool | None = None) -> PackedImages:
@@ -96,14 +99,15 @@ class PackedImages(ArrayDataset):
         found = user_path(path)
         dataset = cls.__new__(cls)
         dataset._take(found, *_read(found, check))
+        warn_of("PackedImages", dataset._root, dataset.skipped, 3)
         return dataset
 
     def _take(self, path: Path, contents: Contents, rows: Rows) -> None:
         about = contents.about
         super().__init__(rows, contents.labels, tuple(about["classes"]))
         self.path, self.decoder, self.samples = path, about["decoder"], None
-        self.skipped = [(Path(about["root"], name), reason) for name, reason in about["skipped"]]
-        warn_of("PackedImages", Path(about["root"]), self.skipped, 4)
+        self._root = Path(about["root"])
+        self.skipped = [(self._root / name, reason) for name, reason in about["skipped"]]
 
 
 class _Task:

@@ -9,13 +9,16 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import wraps
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from alpha.config import user_path
 from alpha.errors import ConfigError
 
 N = TypeVar("N", int, float)
+P = ParamSpec("P")
 
 
 def plain_warning(message: Warning | str, *_: object, **__: object) -> str:
@@ -30,10 +33,22 @@ def print_anything() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def closed_pipe() -> int:
-    """The status of a command whose output nobody reads any more, as behind `| head`; nothing more is written."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer goes there
-    return 128 + 13  # as of a program that SIGPIPE ends
+def command(main: Callable[P, int]) -> Callable[P, int]:
+    """Let a command end quietly, as SIGPIPE ends one, when nobody reads its output any more, as behind `| head`."""
+
+    @wraps(main)
+    def run(*args: P.args, **kwargs: P.kwargs) -> int:
+        try:
+            try:
+                return main(*args, **kwargs)
+            finally:
+                sys.stdout.flush()  # here, where the error can be answered, and not when the process ends
+        except BrokenPipeError:
+            with suppress(OSError, ValueError):  # no file of the system, as in a test
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer goes there
+            return 128 + 13
+
+    return run
 
 
 class Parser(argparse.ArgumentParser):

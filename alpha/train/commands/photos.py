@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from alpha.data import PackedImages, Subset, random_split
 from alpha.data.images.image_files import shown
-from alpha.data.images.listing import EXTENSIONS, NO_CLASSES, UNREAD
+from alpha.data.images.listing import EXTENSIONS, NOT_READ, UNREAD, entries_of, is_folder
 from alpha.errors import DataError
 
 TRAIN_FOLDERS = ("train", "training")
@@ -83,60 +83,72 @@ def read_photos(
         try:
             return _read(folder, image_size, train_size, share, seed, options)
         except DataError as error:
-            if on_error == "raise" and any(what in str(error) for what in ("has no image", "cannot be decoded")):
+            if on_error == "raise" and any(
+                what in str(error) for what in ("has no image", "cannot be decoded", NOT_READ)
+            ):
                 raise DataError(f"{error}; --on-error skip leaves it out") from error
             raise
 
 
 def _read(folder: Path, image_size: int, train_size: int, share: float, seed: int, options: dict[str, Any]) -> Photos:
-    train, test, unused = set_folders(folder)
-    if train is None:
-        return _split(folder, image_size, train_size, share, seed, options)
-    if test is None:
-        return _split(train, image_size, train_size, share, seed, options)
+    sets = set_folders(folder)
+    train, test = sets.train, sets.test
+    if train is None or test is None:
+        found = _split(train or folder, image_size, train_size, share, seed, options)
+        return replace(found, skipped=[*sets.skipped, *found.skipped])
     train_set, test_set = PackedImages(train, train_size, **options), PackedImages(test, image_size, **options)
     if train_set.classes != test_set.classes:
         wrong = sorted(set(train_set.classes) ^ set(test_set.classes))
         raise DataError(f"{shown(train)} and {shown(test)} have other classes: {', '.join(wrong)} in only one of them")
-    skipped = [*((path, f"is not used, as there is {test.name}") for path in unused)]
-    skipped += [*train_set.skipped, *test_set.skipped]
+    skipped = [*sets.skipped, *train_set.skipped, *test_set.skipped]
     return Photos(train_set, test_set, train_set.classes, files_of(test_set), skipped)
 
 
-def set_folders(folder: Path) -> tuple[Path | None, Path | None, list[Path]]:
-    """The folder with classes to train on and the one to test on, if there are such, and further ones to test on.
+@dataclass(frozen=True)
+class SetFolders:
+    """Folders of classes within a folder: to train on, to test on, and others that are left out, with the reasons."""
+
+    train: Path | None = None
+    test: Path | None = None
+    skipped: tuple[tuple[Path, str], ...] = ()
+
+
+def set_folders(folder: Path) -> SetFolders:
+    """The folders to train and to test on in a folder; none of them if it holds the classes itself.
+
+    A folder whose name is that of such a set is one if there is a folder in it; else it is a class.
 
     Raises:
-        DataError: there is one to test on but none to train on, or another folder beside them.
+        DataError: there is one to test on but none to train on, another folder beside them, or nothing but folders with
+            such names that hold no classes.
     """
-    if not folder.is_dir():
-        return None, None, []
-    inside = sorted(
-        p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".") and p.name not in NO_CLASSES
-    )
-    known = [path for path in inside if path.name.lower() in TRAIN_FOLDERS + TEST_FOLDERS and holds_folders(path)]
+    inside = [Path(entry.path) for entry in entries_of(folder) if is_folder(entry)]
+    named = [path for path in inside if path.name.lower() in TRAIN_FOLDERS + TEST_FOLDERS]
+    known = [path for path in named if any(is_folder(entry) for entry in entries_of(path))]
+    flat = ", ".join(path.name for path in named if path not in known)
+    if named and not known and named == inside:
+        raise DataError(f"{shown(folder)}: {flat} hold no folders; a folder for each class is needed in each of them")
+    if not known:
+        return SetFolders()
+    names = f"{', '.join(TRAIN_FOLDERS)} and {', '.join(TEST_FOLDERS)}"
     trains = [path for path in known if path.name.lower() in TRAIN_FOLDERS]
     tests = sorted(set(known) - set(trains), key=lambda path: TEST_FOLDERS.index(path.name.lower()))
-    if not known:
-        return None, None, []
-    names = f"{', '.join(TRAIN_FOLDERS)} and {', '.join(TEST_FOLDERS)}"
     if len(trains) != 1:
         what = "no folder to train on" if not trains else f"{len(trains)} folders to train on"
         found = ", ".join(path.name for path in known)
         raise DataError(f"{shown(folder)}: has {what} beside {found}; names of such folders are {names}")
+    if flat:
+        raise DataError(f"{shown(folder)}: {flat} has no folders of classes in it, as {trains[0].name} has")
     if others := [path.name for path in inside if path not in known]:
         raise DataError(
             f"{shown(folder)}: has {trains[0].name} with folders in it, and beside it {', '.join(others[:5])}, which "
             f"would not be used; names of folders to train and test on are {names}"
         )
-    return trains[0], next(iter(tests), None), tests[1:]
-
-
-def holds_folders(folder: Path) -> bool:
-    """True if a folder holds folders and no photos, as one that holds classes."""
-    inside = [path for path in folder.iterdir() if not path.name.startswith(".")]
-    photos = any(path.suffix.lower() in EXTENSIONS + UNREAD for path in inside)
-    return not photos and any(path.is_dir() for path in inside)
+    skipped = [(path, f"is not used, as there is {tests[0].name}") for path in tests[1:]]
+    for path in (trains[0], *tests[:1]):
+        stray = [e for e in entries_of(path) if not is_folder(e) and e.name.lower().endswith(EXTENSIONS + UNREAD)]
+        skipped += [(Path(entry.path), "is in no folder of a class") for entry in stray]
+    return SetFolders(trains[0], next(iter(tests), None), tuple(skipped))
 
 
 def _split(folder: Path, image_size: int, train_size: int, share: float, seed: int, options: dict[str, Any]) -> Photos:

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from alpha.data.images.image_files import shown
-from alpha.data.images.listing import EXTENSIONS, UNREAD
+from alpha.data.images.listing import EXTENSIONS, UNREAD, entries_of
 from alpha.errors import AlphaError, DataError
 from alpha.models.saved import Classifier, Prediction, load
-from alpha.train.commands.command_line import Parser, closed_pipe, path, positive_int
+from alpha.train.commands.command_line import Parser, command, path, positive_int
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser(
         prog="alpha-predict",
@@ -43,8 +44,6 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        return closed_pipe()
     return 2 if wrong else 0
 
 
@@ -76,8 +75,13 @@ def files_in(path: Path) -> list[Path]:
         raise DataError(f"{shown(path)}: there is no such photo or folder")
     if not path.is_dir():
         return [path]
-    found = path.rglob("*")
-    return sorted(p for p in found if p.suffix.lower() in EXTENSIONS + UNREAD and not p.name.startswith("."))
+    found: list[Path] = []
+    for entry in entries_of(path):
+        if entry.is_dir(follow_symlinks=False):
+            found += files_in(Path(entry.path))
+        elif entry.name.lower().endswith(EXTENSIONS + UNREAD):
+            found.append(Path(entry.path))
+    return sorted(found)
 
 
 def as_line(photo: Path, prediction: Prediction, top: int) -> str:

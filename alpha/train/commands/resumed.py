@@ -20,7 +20,7 @@ def change_options(options: dict[str, Any], given: dict[str, Any]) -> list[str]:
     """
     changes = []
     for name in CHANGED:
-        if name in given and given[name] != options[name]:
+        if name in given and (given[name] or None) != (options[name] or None):
             changes.append(f"{name.replace('_', ' ')} {options[name] or 'none'} -> {given[name] or 'none'}")
             options[name] = given[name]
         given.pop(name, None)

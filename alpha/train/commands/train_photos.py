@@ -44,20 +44,11 @@ from alpha.train import (
     save_curves,
 )
 from alpha.train.callbacks import weights_name
-from alpha.train.commands.command_line import (
-    Parser,
-    closed_pipe,
-    fraction,
-    natural_int,
-    path,
-    positive_float,
-    positive_int,
-)
+from alpha.train.commands.command_line import Parser, command, fraction, natural_int, path, positive_float, positive_int
 from alpha.train.commands.fine_tuning import start_of, take_weights
 from alpha.train.commands.photos import Photos, read_photos
 from alpha.train.commands.report import Report, write_report
 from alpha.train.commands.resumed import change_options, check_agreement, with_changes
-from alpha.train.files.run import CHECKPOINT
 
 AUGMENTATIONS = ("none", "basic", "strong")
 DEFAULTS = {
@@ -110,10 +101,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         help="of training photos; basic: random parts, mirrored (default); strong: also RandAugment, MixUp and CutMix",
     )
     add("--ema", type=fraction, metavar="X", help="test and save a mean of the weights with this decay, such as 0.999")
-    add("--early-stopping", type=natural_int, metavar="N", help="stop after N epochs without a better test loss")
+    add("--early-stopping", type=natural_int, metavar="N", help="stop after N epochs without a better test loss; 0: no")
     add("--keep-best", type=natural_int, metavar="N", help="keep the weights of the N best epochs (default: 1)")
     add("--test-share", type=fraction, metavar="X", help="of the photos, without a folder val; default: 0.2")
-    add("--on-error", choices=["raise", "skip"], help="for damaged photos and empty classes; default: raise")
+    add("--on-error", choices=["raise", "skip"], help="for damaged or unread photos and empty classes; default: raise")
     add("--workers", type=positive_int, metavar="N", help="threads that decode photos; default: as many as cores")
     add("--device", choices=["auto", "cpu", "cuda"], help="default: auto")
     add("--precision", choices=PRECISIONS, help="of convolutions and matrix products on cuda; default: float32")
@@ -242,6 +233,8 @@ def callbacks_of(options: dict[str, Any], folder: Path) -> list[Callback]:
 def train(args: argparse.Namespace) -> int:
     run = Run.resume(args.resume) if args.resume else None
     options, changes = resumed_options(args, run) if run else (new_options(args), [])
+    if run is None:
+        check_output(Path(options["folder"]), args.output)
     device, size, seed = alpha.get_device(options["device"]), options["image_size"], options["seed"]
     folder = Path(options["folder"])
     if run is not None and not folder.exists():
@@ -290,7 +283,7 @@ def train(args: argparse.Namespace) -> int:
         run.restore(trainer)
         given = with_changes(trainer, options, changes, len(train_loader))
         print(f"{run.folder}: goes on after step {trainer.step} of epoch {trainer.epoch}{given}", flush=True)
-        if any(change.startswith(("epochs", "early")) for change in changes):
+        if changes:
             run.callbacks.pop(EarlyStopping.name, None)  # its count begins anew
     else:
         run = Run.start(options, Path("runs") / Path(options["folder"]).name, args.output, args.overwrite)
@@ -319,11 +312,18 @@ def fit(run: Run, trainer: Trainer, train_loader: DataLoader, photos: Photos) ->
         print(f"interrupted after step {trainer.step} of epoch {trainer.epoch}; go on with --resume {run.folder}")
         return stop.status
     except KeyboardInterrupt:
-        saved_any = (run.folder / CHECKPOINT).exists()
-        what = f"go on from the last saved epoch with --resume {run.folder}" if saved_any else "nothing was saved"
+        what = f"go on from the last saved epoch with --resume {run.folder}" if run.saved else "nothing was saved"
         print(f"alpha-train: stopped at once; {what}", file=sys.stderr)
+        run.discard()
         return 130
     return 0
+
+
+def check_output(photos: Path, output: Path | None) -> None:
+    """Raises ConfigError if the run would lie among the photos, where its pictures were taken for photos."""
+    where = (output or Path("runs")).resolve()
+    if where.is_relative_to(photos.resolve()):
+        raise ConfigError(f"{shown(where)}: lies in the folder of photos; name another one with --output")
 
 
 def fitting_batch(photos: int) -> int:
@@ -363,10 +363,11 @@ def finish(run: Run, photos: Photos, outputs: Any) -> None:
     print(f"predict:  alpha-predict {run.folder} PHOTO ..")
     best = max(run.history.rows, key=lambda row: row.number("test_accuracy"))  # the first of several
     better = best.number("test_accuracy") > run.history.rows[-1].number("test_accuracy")
-    if better and (kept := run.folder / weights_name(best.epoch)).exists():
+    if o["keep_best"] and better and (kept := run.folder / weights_name(best.epoch)).exists():
         print(f"epoch {best.epoch} was the best, with {best.test_accuracy:.1%}: alpha-predict {kept} PHOTO ..")
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     args = parse(arguments)
     try:
@@ -378,10 +379,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"alpha-train: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("alpha-train: stopped before the first step; nothing was saved", file=sys.stderr)
+        what = f"the run in {args.resume} is as it was saved" if args.resume else "nothing was saved"
+        print(f"alpha-train: stopped before the first step; {what}", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        return closed_pipe()
 
 
 if __name__ == "__main__":

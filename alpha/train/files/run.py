@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import warnings
 import weakref
 from collections.abc import Mapping
@@ -42,6 +43,7 @@ class Run:
         history: a row for each epoch that was trained and evaluated.
         trained: the result of an epoch that was trained but not evaluated when the run was interrupted, or None.
         callbacks: the states of the callbacks of `fit` by name, as they were last saved.
+        saved: whether this run has been saved, so that it can be resumed.
     """
 
     def __init__(self, folder: Path, options: Mapping[str, Any], claim: int) -> None:
@@ -50,6 +52,8 @@ class Run:
         self.history = History(folder / HISTORY)
         self.trained: Result | None = None
         self.callbacks: dict[str, Any] = {}
+        self.saved = False
+        self._takes_back: tuple[Path, ...] = ()  # what `discard` removes
         self._claim = claim  # the descriptor of run.json, locked as long as it is open
         self._close = weakref.finalize(self, os.close, claim)
         self._state: Mapping[str, Any] | None = None
@@ -65,10 +69,12 @@ class Run:
         Nothing of another run is touched; with `overwrite` its files are replaced when this run first saves.
         Raises CheckpointError if `folder` holds a run and `overwrite` is False, or that run is still going on.
         """
-        if folder is None:
-            folder = new_folder(user_path(default))
-        folder = user_path(folder)
-        return cls(folder, options, _claim(folder, options, overwrite))
+        made = folder is None or not user_path(folder).exists()
+        folder = new_folder(user_path(default)) if folder is None else user_path(folder)
+        old = _held(folder)
+        run = cls(folder, options, _claim(folder, options, overwrite))
+        run._takes_back = (folder,) if made else () if old else (folder / OPTIONS,)
+        return run
 
     @classmethod
     def resume(cls, folder: str | Path) -> Run:
@@ -92,6 +98,7 @@ class Run:
             run.history.rows = [Row(**row) for row in state["history"]]
             run.trained = None if state["trained"] is None else Result(**state["trained"])
             run.callbacks = dict(state.get("callbacks", {}))  # runs of before have none
+            run.saved = True
             run._state = state["trainer"]
             run._environment = dict(state.get("environment", {}))  # older runs have none
         except CheckpointError:
@@ -160,6 +167,7 @@ class Run:
             history.save()
             _write_options(self._claim, options)
             save_state(self.folder / CHECKPOINT, checkpoint)
+            self.saved = True
 
         self._writer.start(write)
         if wait:
@@ -175,12 +183,17 @@ class Run:
         return f"Run({str(self.folder)!r}, {len(self.history.rows)} epochs{shown})"
 
     def discard(self) -> None:
-        """Leave the folder, and remove it if nothing was saved and nothing else is in it. Safe to call twice."""
-        self.close()
-        if not any((self.folder / name).exists() for name in (CHECKPOINT, WEIGHTS, HISTORY)):
-            (self.folder / OPTIONS).unlink(missing_ok=True)
-            with suppress(OSError):  # a folder that is not empty
-                self.folder.rmdir()
+        """Leave the folder, and remove what this run has put there if it was never saved. Safe to call twice."""
+        with suppress(CheckpointError):  # nothing more is to be written
+            self.wait()
+        if not self.saved:
+            for path in self._takes_back:  # before others may have the folder
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
+            self._takes_back = ()
+        self._close()
 
     def close(self) -> None:
         """Wait for the files and leave the folder to others; the end of the process does so, too."""
@@ -190,10 +203,15 @@ class Run:
             self._close()
 
 
+def _held(folder: Path) -> list[str]:
+    """The names of a run's files that are in a folder."""
+    return [name for name in (OPTIONS, CHECKPOINT, WEIGHTS, HISTORY) if (folder / name).exists()]
+
+
 def _claim(folder: Path, options: Mapping[str, Any], overwrite: bool) -> int:
     """Makes run.json, which says whose folder it is, and locks it; CheckpointError if the folder has a run."""
     make_folder(folder)
-    held = [name for name in (OPTIONS, CHECKPOINT, WEIGHTS, HISTORY) if (folder / name).exists()]
+    held = _held(folder)
     try:
         if held and overwrite:
             return _lock(folder, os.O_CREAT)

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from alpha.data import DataLoader, ImageFolder
+from alpha.data.images.listing import EXTENSIONS
 from alpha.errors import DataError
 
 
@@ -306,9 +307,9 @@ def test_damaged_images_and_empty_classes_are_skipped_if_that_is_asked_for(folde
     assert names(data) == ["birds/one.png", "cats/deep/a.PNG", "elks/e.png"]
     assert data.batch(np.arange(3))[1].tolist() == data.targets.tolist() == [0, 1, 2]
     assert [(str(path.relative_to(folder)), reason) for path, reason in data.skipped] == [
-        ("apes", "has no image; endings are .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff, .webp"),
+        ("apes", f"has no image; endings are {', '.join(EXTENSIONS)}"),
         ("dogs/link.png", "leads to nothing"),
-        ("dogs", "has no image; endings are .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff, .webp"),
+        ("dogs", f"has no image; endings are {', '.join(EXTENSIONS)}"),
         ("birds2/page.jpg", data.skipped[3][1]),
         ("cats/a.png", data.skipped[4][1]),
         ("cats/b.png", data.skipped[5][1]),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
-from photo_room import SMALL, photos, train
+from photo_room import COLORS, SMALL, photos, train
+from PIL import Image, features
 
-from alpha.data.images.listing import UNREAD
+from alpha.data.images.image_files import opened
+from alpha.data.images.listing import EXTENSIONS, OF_SYSTEMS, UNREAD
 from alpha.train.commands import predict
 
 
@@ -23,6 +27,10 @@ from alpha.train.commands import predict
         (("train", "vall"), "has train with folders in it, and beside it vall, which would not be used"),
         (("val", "test"), "has no folder to train on beside test, val"),
         (("train", "training"), "has 2 folders to train on"),
+        (("train", "red/"), "has train with folders in it, and beside it red, which would not be used"),
+        (("train", "test/"), "test has no folders of classes in it, as train has"),
+        (("train/", "val/"), "train, val hold no folders; a folder for each class is needed in each of them"),
+        (("train/", "val"), "has no folder to train on beside val"),
     ],
 )
 def test_names_of_folders_to_train_and_test_on(
@@ -30,11 +38,84 @@ def test_names_of_folders_to_train_and_test_on(
 ) -> None:
     """A folder that is neither is never a class, and never left out in silence."""
     for number, name in enumerate(names):
-        photos(room / "set" / name, count=3 if number else 10)
+        folder = photos(room / "set" / name.strip("/"), count=3 if number else 10)
+        if name.endswith("/"):  # without folders of classes
+            (folder / "red" / "0.jpg").rename(folder / "0.jpg")
+            for color in COLORS:
+                shutil.rmtree(folder / color)
     train("set", "--model", "tiny", "--epochs", "1", *SMALL)
     said = capsys.readouterr()
     assert message in said.out + said.err
     assert "2 classes" not in said.out
+
+
+def test_photos_beside_the_classes_of_a_set_are_named(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One photo that lies in a wrong place makes no class of train."""
+    for name in ("train", "val"):
+        folder = photos(room / "set" / name)
+        (folder / "red" / "0.jpg").rename(folder / "stray.jpg")
+    assert train("set", "--model", "tiny", "--epochs", "1", *SMALL) == 0
+    out = capsys.readouterr().out
+    assert "29 photos to train on, 29 to test on, 3 classes" in out
+    assert out.count("stray.jpg: is in no folder of a class") == 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
+def test_a_link_to_a_lost_folder_is_an_error(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photos(room / "set" / "train")
+    (room / "set" / "val").symlink_to(room / "lost")
+    assert train("set", "--model", "tiny", "--epochs", "1", *SMALL) == 2
+    assert "val: is a link to nothing" in capsys.readouterr().err
+
+
+def test_a_run_does_not_lie_among_its_photos(
+    room: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(photos(room / "colors"))
+    assert train(".", "--model", "tiny", "--epochs", "1", *SMALL) == 2
+    assert "runs: lies in the folder of photos; name another one with --output" in capsys.readouterr().err
+    assert train(".", "--model", "tiny", "--epochs", "1", "--output", str(room / "run"), *SMALL) == 0
+
+
+def test_thumbnails_of_systems_are_no_photos(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = photos(room / "colors")
+    for name in (*OF_SYSTEMS, ".thumbnails"):
+        photos(folder / "red" / name)
+        photos(folder / name)
+    assert train("colors", "--model", "tiny", "--epochs", "1", *SMALL) == 0
+    assert "24 photos to train on, 6 to test on, 3 classes" in capsys.readouterr().out
+    assert predict.main(["runs/colors", "colors", "--device", "cpu"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 30
+
+
+def test_what_is_left_out_is_that_of_the_folder_as_it_is_now(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The packed file of an earlier run does not know of files that have come or gone since."""
+    folder = photos(room / "colors")
+    skipping = ["colors", "--model", "tiny", "--epochs", "1", "--on-error", "skip", *SMALL]
+    assert train(*skipping) == 0
+    capsys.readouterr()
+    (folder / "red" / "new.heic").write_text("photo")
+    (folder / "red" / "link.HEIC").symlink_to(folder / "red" / "new.heic")
+    assert train(*skipping) == 0
+    assert capsys.readouterr().out.count("left out: ") == 2
+    (folder / "red" / "new.heic").unlink()
+    (folder / "red" / "link.HEIC").unlink()
+    assert train(*skipping) == 0
+    assert "left out: " not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("ending", [ending for ending in EXTENSIONS if features.check("avif") or ending != ".avif"])
+def test_every_ending_that_is_taken_is_read(room: Path, ending: str, capsys: pytest.CaptureFixture[str]) -> None:
+    kind = {".jpe": "JPEG", ".jfif": "JPEG", ".pgm": "PPM"}.get(ending, Image.registered_extensions().get(ending))
+    folder = photos(room / "colors")
+    for number in range(2):
+        path = folder / "red" / f"{number}.jpg"
+        with opened(path) as file:
+            image = file.convert("RGB")
+        path.unlink()
+        (image.convert("L") if ending == ".pgm" else image).save(path.with_suffix(ending.upper()), kind)
+    assert train("colors", "--model", "tiny", "--epochs", "1", *SMALL) == 0
+    assert "24 photos to train on, 6 to test on, 3 classes" in capsys.readouterr().out
 
 
 def test_a_class_may_be_named_train(room: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,19 @@ def test_a_photo_that_cannot_be_read_stops_no_other(room: Path, capsys: pytest.C
     said = capsys.readouterr()
     assert len(said.out.splitlines()) == 29
     assert [line.split(":")[1].strip() for line in said.err.splitlines()] == ["colors/red/0.jpg", "colors/red/1.heic"]
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+def test_a_short_output_that_nobody_reads(buffered: bool) -> None:
+    program = "import sys; from alpha.train.commands import train_photos; sys.exit(train_photos.main(sys.argv[1:]))"
+    variables = child.environment()
+    variables.pop("PYTHONUNBUFFERED", None)
+    command = [sys.executable, *([] if buffered else ["-u"]), "-c", program, "--list-models"]
+    read, write = os.pipe()
+    os.close(read)
+    process = child.start(command, env=variables, stdout=write, stderr=subprocess.PIPE)
+    os.close(write)
+    assert (child.finish(process)[1], process.returncode) == ("", 141)
 
 
 def test_long_names_differ_in_the_pictures() -> None:

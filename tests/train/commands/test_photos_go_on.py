@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from photo_room import SMALL, photos, train
+
+from alpha.train import Trainer
 
 
 def test_a_run_goes_on_with_other_epochs_and_rate(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,11 +64,46 @@ def test_a_run_that_fails_before_it_saves_leaves_no_folder(
     assert train(*small, "--tensorboard") == 2
     assert train(*small, "--lr", "1e30") == 2
     assert not (room / "run").exists()
+    (room / "run").mkdir()  # of the user, who keeps it
+    assert train(*small, "--lr", "1e30") == 2
+    assert list((room / "run").iterdir()) == []
     assert train(*small) == 0
     assert train(*small) == 2
     assert "holds a run" in capsys.readouterr().err
     assert train(*small, "--overwrite", "--lr", "1e30") == 2  # what was saved before is left alone
     assert (room / "run" / "weights.safetensors").exists()
+    assert json.loads((room / "run" / "run.json").read_text())["lr"] == 0.001
+
+
+def test_a_run_that_is_stopped_at_once_leaves_no_folder(
+    room: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A second Ctrl-C ends a run within its first epoch; a resumed run keeps what it had."""
+    photos(room / "colors")
+    small = ["--model", "tiny", "--device", "cpu", "--image-size", "32", "--epochs", "1"]
+    assert train("colors", *small) == 0
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Trainer, "_train_epoch", stop)
+        capsys.readouterr()
+        assert train("colors", *small) == 130
+        assert "stopped at once; nothing was saved" in capsys.readouterr().err
+        assert not (room / "runs" / "colors-2").exists()
+        assert train("--resume", "runs/colors", "--epochs", "2") == 130
+        assert "go on from the last saved epoch with --resume runs/colors" in capsys.readouterr().err
+    assert train("--resume", "runs/colors", "--epochs", "2") == 0
+
+
+def test_a_run_that_replaces_another_one_keeps_none_of_its_weights(room: Path) -> None:
+    photos(room / "colors")
+    small = ["colors", "--model", "tiny", "--device", "cpu", "--image-size", "32", "--output", "run"]
+    assert train(*small, "--epochs", "3", "--keep-best", "3") == 0
+    assert len(list((room / "run" / "kept").iterdir())) == 3
+    assert train(*small, "--epochs", "1", "--keep-best", "2", "--overwrite") == 0
+    assert [path.name for path in (room / "run" / "kept").iterdir()] == ["epoch-001.safetensors"]
 
 
 def test_photos_that_were_moved(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
