@@ -38,9 +38,8 @@ from bench.torch_side import TorchSide
 
 import alpha
 from alpha.core.numerics import PRECISIONS
-from alpha.errors import AlphaError
 from alpha.train import make_folder, new_folder
-from alpha.train.commands.command_line import Parser, names, path, positive_float
+from alpha.train.commands.command_line import Parser, command, names, path, positive_float
 
 
 def part(text: str) -> tuple[int, int]:
@@ -248,13 +247,10 @@ def finish(bench: Bench, rows: list[Row], seconds: float) -> None:
     print(f"{took}; {args.output}: results.csv, results.md, {', '.join(charts)}")
 
 
+@command("bench_conv")
 def main(arguments: list[str] | None = None) -> int:
     args = parse(sys.argv[1:] if arguments is None else arguments)
-    try:
-        return run(args)
-    except AlphaError as error:
-        print(f"bench_conv: {error}", file=sys.stderr)
-        return 2
+    return run(args)
 
 
 if __name__ == "__main__":

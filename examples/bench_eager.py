@@ -22,9 +22,9 @@ from compare.networks import EPOCHS, network, twin
 
 import alpha
 from alpha.core.numerics import PRECISIONS, computed_precision
-from alpha.errors import AlphaError
+from alpha.errors import ConfigError
 from alpha.nn import functional as F
-from alpha.train.commands.command_line import Parser, names, positive_int
+from alpha.train.commands.command_line import Parser, command, names, positive_int
 
 LINE = "{:14} {:9} {:>9} {:>9} {:>7}"
 WARM_STEPS, CLASSES, IMAGE_SIZE = 5, 10, 32
@@ -112,6 +112,7 @@ def measure(name: str, precision: str, args: argparse.Namespace) -> tuple[float,
     return ours, theirs
 
 
+@command("bench_eager")
 def main(arguments: list[str] | None = None) -> int:
     args = parse(arguments)
     try:
@@ -122,12 +123,8 @@ def main(arguments: list[str] | None = None) -> int:
             for name in args.models:
                 ours, theirs = measure(name, precision, args)
                 print(LINE.format(name, precision, f"{ours:.2f}", f"{theirs:.2f}", f"{theirs / ours:.2f}x"), flush=True)
-    except ImportError:
-        print("bench_eager: the other side needs PyTorch (pip install torch)", file=sys.stderr)
-        return 2
-    except AlphaError as error:
-        print(f"bench_eager: {error}", file=sys.stderr)
-        return 2
+    except ImportError as error:
+        raise ConfigError("the other side needs PyTorch (pip install torch)") from error
     return 0
 
 

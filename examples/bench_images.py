@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from alpha.data import DataLoader, ImageFolder, PackedImages, Subset
-from alpha.errors import AlphaError
-from alpha.train.commands.command_line import Parser, positive_int
+from alpha.train.commands.command_line import Parser, command, positive_int
 
 Batches = Callable[[int], Iterable[Any]]  # of the first images of an order, as many as are asked for
 LINE = "{:44} {:>9} {:>9} {:>7}"
@@ -109,21 +108,17 @@ def sides(args: argparse.Namespace, packed: PackedImages) -> dict[str, tuple[Bat
     return found
 
 
+@command("bench_images")
 def main(arguments: list[str] | None = None) -> int:
     args = parse(arguments)
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            begin = time.perf_counter()
-            packed = PackedImages(args.folder, args.size, Path(folder) / "bench.alpha", workers=args.workers)
-            print(
-                f"{len(packed)} images, packed in {time.perf_counter() - begin:.1f} s by {args.workers} threads; ",
-                end="",
-            )
-            print(f"{packed.decoder}; {os.cpu_count()} cores")
-            measure(args, packed)
-    except AlphaError as error:
-        print(f"bench_images: {error}", file=sys.stderr)
-        return 2
+    with tempfile.TemporaryDirectory() as folder:
+        begin = time.perf_counter()
+        packed = PackedImages(args.folder, args.size, Path(folder) / "bench.alpha", workers=args.workers)
+        print(
+            f"{len(packed)} images, packed in {time.perf_counter() - begin:.1f} s by {args.workers} threads; ", end=""
+        )
+        print(f"{packed.decoder}; {os.cpu_count()} cores")
+        measure(args, packed)
     return 0
 
 

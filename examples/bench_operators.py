@@ -26,8 +26,7 @@ from bench.torch_side import TorchSide
 
 import alpha
 from alpha.core.numerics import BFLOAT16, FLOAT32, PRECISIONS, computed_precision
-from alpha.errors import AlphaError
-from alpha.train.commands.command_line import Parser, names, positive_float
+from alpha.train.commands.command_line import Parser, command, names, positive_float
 
 MEMORY = "memory"
 CALLED = {"float32": FLOAT32, "tf32": FLOAT32, "bf16": BFLOAT16}
@@ -132,13 +131,10 @@ def run(args: argparse.Namespace) -> None:
                     print(line, flush=True)
 
 
+@command("bench_operators")
 def main(arguments: list[str] | None = None) -> int:
     args = parse(arguments)
-    try:
-        run(args)
-    except AlphaError as error:
-        print(f"bench_operators: {error}", file=sys.stderr)
-        return 2
+    run(args)
     return 0
 
 

@@ -20,9 +20,8 @@ import alpha
 from alpha import models, transforms
 from alpha.core.numerics import PRECISIONS
 from alpha.data import DataLoader, PackedImages
-from alpha.errors import AlphaError
 from alpha.train import Trainer
-from alpha.train.commands.command_line import Parser, path, positive_int
+from alpha.train.commands.command_line import Parser, command, path, positive_int
 
 SIZE, PACKED = 128, 144
 AUGMENTATIONS: dict[str, Any] = {
@@ -52,6 +51,7 @@ def measure(images: PackedImages, augmentation: str, resident: bool, args: argpa
     return f"{where:16} {augmentation:24} {seconds:8.3f} s  {results[-1].images / seconds:9,.0f} images/s{busy}"
 
 
+@command("bench_photos")
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser(prog="bench_photos", description="Seconds of an epoch of ResNet18 on images from files.")
     add = parser.add_argument
@@ -61,16 +61,12 @@ def main(arguments: list[str] | None = None) -> int:
     add("--batch-size", type=positive_int, default=256, help="default: 256")
     add("--device", choices=["auto", "cpu", "cuda"], default="auto")
     args = parser.parse_args(arguments)
-    try:
-        args.device = alpha.get_device(args.device).name
-        images = PackedImages(args.folder, PACKED)
-        print(f"{len(images):,} images, batch {args.batch_size}, {args.precision}, {args.device}", flush=True)
-        for resident in (True, False) if args.device == "cuda" else (False,):
-            for augmentation in AUGMENTATIONS:
-                print(measure(images, augmentation, resident, args), flush=True)
-    except AlphaError as error:
-        print(f"bench_photos: {error}", file=sys.stderr)
-        return 2
+    args.device = alpha.get_device(args.device).name
+    images = PackedImages(args.folder, PACKED)
+    print(f"{len(images):,} images, batch {args.batch_size}, {args.precision}, {args.device}", flush=True)
+    for resident in (True, False) if args.device == "cuda" else (False,):
+        for augmentation in AUGMENTATIONS:
+            print(measure(images, augmentation, resident, args), flush=True)
     return 0
 
 

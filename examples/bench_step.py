@@ -25,9 +25,9 @@ from compare.spec import load
 import alpha
 from alpha.core.numerics import PRECISIONS
 from alpha.data import DataLoader
-from alpha.errors import AlphaError, DeviceError
+from alpha.errors import ConfigError, DeviceError
 from alpha.train import Trainer
-from alpha.train.commands.command_line import Parser, names, natural_int, positive_int
+from alpha.train.commands.command_line import Parser, command, names, natural_int, positive_int
 
 BATCH = {32: 512, 128: 256}
 LINE = "{:10} {:9} {:>10} {:>10} {:>8}"
@@ -85,6 +85,7 @@ def measure(model: str, precision: str, args: argparse.Namespace) -> None:
         print(f"    {time / steps / 1e6:8.3f} ms  {re.sub(r'[(<].*', '', name)}", flush=True)
 
 
+@command("bench_step")
 def main(arguments: list[str] | None = None) -> int:
     args = parse(arguments)
     try:
@@ -98,12 +99,8 @@ def main(arguments: list[str] | None = None) -> int:
         for precision in PRECISIONS if args.precision == "all" else [args.precision]:
             for model in args.models:
                 measure(model, precision, args)
-    except ImportError:
-        print("bench_step: its times of kernels need PyTorch (pip install torch)", file=sys.stderr)
-        return 2
-    except AlphaError as error:
-        print(f"bench_step: {error}", file=sys.stderr)
-        return 2
+    except ImportError as error:
+        raise ConfigError("its times of kernels need PyTorch (pip install torch)") from error
     return 0
 
 

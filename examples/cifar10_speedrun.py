@@ -28,8 +28,7 @@ import alpha.nn.functional as F
 from alpha import Tensor, nn, optim, transforms
 from alpha.core.numerics import PRECISIONS, computed_precision
 from alpha.data import ArrayDataset, resolve
-from alpha.errors import AlphaError
-from alpha.train.commands.command_line import Parser, natural_int, positive_float, positive_int
+from alpha.train.commands.command_line import Parser, command, natural_int, positive_float, positive_int
 
 # About the mean of each colour and their deviation: bfloat16 holds such a pixel, (0 to 255 - MEAN) / 64, without error.
 MEAN, DEVIATION = (125.0, 123.0, 114.0), 64.0
@@ -255,15 +254,10 @@ def speedrun(args: argparse.Namespace) -> None:
         print(f"{name}: mean {statistics.mean(values):.4f}, standard deviation {spread:.4f}")
 
 
+@command("cifar10_speedrun")
 def main(arguments: list[str] | None = None) -> int:
     args = parse(arguments)
-    try:
-        speedrun(args)
-    except AlphaError as error:
-        print(f"cifar10_speedrun: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    speedrun(args)
     return 0
 
 

@@ -44,9 +44,9 @@ from compare.spec import SIDES, Outcome, Spec, busy, load
 
 import alpha
 from alpha.core.numerics import PRECISIONS, computed_precision
-from alpha.errors import AlphaError, DeviceError, TrainingError
+from alpha.errors import DeviceError, TrainingError
 from alpha.train import make_folder, new_folder
-from alpha.train.commands.command_line import Parser, names, natural_int, path, positive_int
+from alpha.train.commands.command_line import Parser, command, names, natural_int, path, positive_int
 
 GPU_BATCH = {32: 512, 128: 256}
 CPU_EPOCHS, CPU_STEPS, CPU_BATCH = 2, 3, 32
@@ -217,29 +217,26 @@ def where(outcome: Outcome) -> str:
     return f"{cores} cores of {models[0] if models else platform.machine()}"
 
 
+@command("compare_pytorch")
 def main(arguments: list[str] | None = None) -> int:
     args = parse(arguments)
     if find_spec("torch") is None:
         print("compare_pytorch: skipped, PyTorch is not installed (pip install torch)")
         return 0
-    try:
-        if args.worker:
-            spec = Spec(**json.loads(Path(args.worker[0]).read_text()))
-            Path(args.worker[1]).write_text(json.dumps(asdict(train(spec))))
-        elif args.losses:
-            from compare.losses import compare_losses
+    if args.worker:
+        spec = Spec(**json.loads(Path(args.worker[0]).read_text()))
+        Path(args.worker[1]).write_text(json.dumps(asdict(train(spec))))
+    elif args.losses:
+        from compare.losses import compare_losses
 
-            chosen = list(specs(args, alpha.get_device(args.device).name))
-            print(f"batch {chosen[0].batch_size} on {chosen[0].device}")
-            train_set, _, _ = load(args.data, args.image_size)
-            for model in dict.fromkeys(spec.model for spec in chosen):
-                print(model)
-                print("\n".join(compare_losses([s for s in chosen if s.model == model], train_set, args.steps or 10)))
-        else:
-            compare(args)
-    except AlphaError as error:
-        print(f"compare_pytorch: {error}", file=sys.stderr)
-        return 2
+        chosen = list(specs(args, alpha.get_device(args.device).name))
+        print(f"batch {chosen[0].batch_size} on {chosen[0].device}")
+        train_set, _, _ = load(args.data, args.image_size)
+        for model in dict.fromkeys(spec.model for spec in chosen):
+            print(model)
+            print("\n".join(compare_losses([s for s in chosen if s.model == model], train_set, args.steps or 10)))
+    else:
+        compare(args)
     return 0
 
 

@@ -16,10 +16,9 @@ import numpy as np
 import alpha
 from alpha import Tensor, nn
 from alpha.data import DataLoader, resolve
-from alpha.errors import AlphaError
 from alpha.ops.kernel.elementwise import activation
 from alpha.train import Trainer
-from alpha.train.commands.command_line import Parser, natural_int, positive_int
+from alpha.train.commands.command_line import Parser, command, natural_int, positive_int
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -97,15 +96,10 @@ def train(args: argparse.Namespace) -> None:
         )
 
 
+@command("custom_model")
 def main(arguments: list[str] | None = None) -> int:
     args = parse(arguments)
-    try:
-        train(args)
-    except AlphaError as error:
-        print(f"custom_model: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    train(args)
     return 0
 
 

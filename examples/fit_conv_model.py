@@ -52,6 +52,7 @@ from alpha.ops.conv2d.select.time_model import (
     total,
 )
 from alpha.ops.conv2d.shape import ConvShape
+from alpha.train.commands.command_line import command
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -261,6 +262,7 @@ def rounded(c: Constants) -> dict[str, object]:
     }
 
 
+@command("fit_conv_model")
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("candidates", type=Path, nargs="+", help="candidates.csv of bench_conv.py --configurations")

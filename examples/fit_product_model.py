@@ -38,6 +38,7 @@ from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.select.time_model import FFMA_PRODUCT, FITTED, Constants
 from alpha.ops.gemm.tiles import FFMA, Product, ffma
 from alpha.ops.matmul.cuda import run_configuration
+from alpha.train.commands.command_line import command
 
 LENGTHS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 65536)
 LEAST, MOST, MOST_ELEMENTS = 1 << 12, 1 << 36, 1 << 26  # operations of a product; elements of a matrix
@@ -177,6 +178,7 @@ def fitted(fit: Fit, c: Constants) -> Constants:
     return c
 
 
+@command("fit_product_model")
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--measured", type=Path, nargs="+", help="products.csv of earlier runs, instead of measuring")

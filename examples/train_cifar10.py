@@ -25,9 +25,8 @@ import alpha
 from alpha import models, transforms
 from alpha.core.numerics import PRECISIONS, computed_precision
 from alpha.data import DataLoader, Source, resolve
-from alpha.errors import AlphaError, TrainingError
 from alpha.train import Interrupted, Run, Trainer, interrupt_between_steps, save_curves
-from alpha.train.commands.command_line import Parser, natural_int, path, positive_float, positive_int
+from alpha.train.commands.command_line import Parser, command, natural_int, path, positive_float, positive_int
 from alpha.train.commands.resumed import change_options, check_agreement, with_changes
 
 PAPER_EPOCHS = {"resnet18": 25, "resnet34": 30, "vgg16": 35, "vgg19": 40}
@@ -173,16 +172,11 @@ def finish(run: Run) -> None:
     print(f"saved in {run.folder}: checkpoint.safetensors, weights.safetensors, history.csv, {curves}")
 
 
+@command("train_cifar10", if_diverged="try --lr with a smaller number")
 def main(arguments: list[str] | None = None) -> int:
     args = parse(arguments)
     try:
         return train(args)
-    except TrainingError as error:
-        print(f"train_cifar10: {error}: try --lr with a smaller number", file=sys.stderr)
-        return 2
-    except AlphaError as error:
-        print(f"train_cifar10: {error}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
         print("train_cifar10: stopped at once; the last saved epoch is intact", file=sys.stderr)
         return 130

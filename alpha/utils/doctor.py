@@ -24,7 +24,7 @@ from alpha.runtime import Device, get_device
 from alpha.runtime.cuda.compile import NO_COMPILER, find_nvcc, nvcc_version, nvrtc_version, target
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.device import MIB, HostArray
-from alpha.train.commands.command_line import Parser
+from alpha.train.commands.command_line import Parser, command
 from alpha.train.files.state_file import blas
 
 PACKAGES = {  # distribution -> the extra that installs it, "" for none
@@ -41,6 +41,7 @@ PACKAGES = {  # distribution -> the extra that installs it, "" for none
 }
 
 
+@command("alpha-doctor")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the report; 0 if every variable and every device that was asked for is right, else 1."""
     parser = Parser(

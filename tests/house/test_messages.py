@@ -1,7 +1,8 @@
-"""Advice that works: nothing names a package that no index has."""
+"""Errors that a user can act on: advice names packages that exist, and a program answers an error with a line."""
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -40,3 +41,23 @@ def test_the_extras_that_are_advised_exist() -> None:
     }
     assert advised
     assert advised <= declared
+
+
+def mains() -> list[tuple[str, ast.FunctionDef]]:
+    """The main functions of all programs of Alpha and of the examples."""
+    files = [*ROOT.glob("alpha/**/*.py"), *ROOT.glob("examples/**/*.py")]
+    found = ((path, node) for path in files for node in ast.parse(path.read_text()).body)
+    return [
+        (str(path.relative_to(ROOT)), n) for path, n in found if isinstance(n, ast.FunctionDef) and n.name == "main"
+    ]
+
+
+def test_every_program_answers_errors_ctrl_c_and_a_closed_output_alike() -> None:
+    """Hold what `command` of alpha/train/commands/command_line.py does, for all of them."""
+    programs = mains()
+    assert len(programs) > 10
+    for path, main in programs:
+        calls = [node for node in main.decorator_list if isinstance(node, ast.Call)]
+        assert [ast.unparse(call.func) for call in calls] == ["command"], path
+        name = ast.literal_eval(calls[0].args[0])
+        assert name.startswith("alpha-") or name == Path(path).stem, f"{path}: {name}"

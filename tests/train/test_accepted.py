@@ -11,8 +11,8 @@ import pytest
 import alpha
 from alpha import nn
 from alpha.data import ArrayDataset, DataLoader
-from alpha.optim import LBFGS, SGD, LRScheduler, Optimizer, ReduceLROnPlateau, StepLR
-from alpha.train import Trainer
+from alpha.optim import LBFGS, SGD, CosineAnnealingLR, LRScheduler, Optimizer, ReduceLROnPlateau, StepLR
+from alpha.train import Trainer, change_rates
 from alpha.train.files.state_file import load_state, save_state
 
 
@@ -100,3 +100,56 @@ def test_a_run_with_a_plateau_is_resumed(device: str, tmp_path: Path) -> None:
     weights = whole.model.state_dict()
     for name, values in resumed.model.state_dict().items():
         np.testing.assert_array_equal(values, weights[name])
+
+
+def rates_of(subject: Trainer, steps: int) -> list[float]:
+    """The rates of the next steps."""
+    found = []
+    for _ in range(steps):
+        found.append(float(subject.optimizer.param_groups[0]["lr"]))
+        subject.optimizer.step()
+        for schedule in subject.schedules:
+            schedule.step()
+    return found
+
+
+def cosine(first: float, steps: int, done: int = 0, least: float = 0.0) -> list[float]:
+    return [least + (first - least) * (1 + np.cos(np.pi * step / steps)) / 2 for step in range(done, steps)]
+
+
+@pytest.mark.parametrize("done", [0, 1, 5, 8, 10])
+def test_a_rate_is_changed_from_here_on(done: int) -> None:
+    """Change the rate at any step of a cosine of 10 steps, at its end, and again."""
+
+    def begun() -> Trainer:
+        model = nn.Linear(2, 1)
+        optimizer = SGD(model.parameters(), lr=0.5)
+        subject = Trainer(model, optimizer, "cpu", schedule=CosineAnnealingLR(optimizer, 10, eta_min=0.01))
+        rates_of(subject, done)
+        return subject
+
+    longer = begun()
+    change_rates(longer, 0.5, 14 - done)
+    assert rates_of(longer, 14 - done) == pytest.approx(cosine(0.5, 14, done, 0.01))
+    other = begun()
+    change_rates(other, 0.2, 6)
+    assert rates_of(other, 2) == pytest.approx(cosine(0.2, 6, 0, 0.01)[:2])
+    change_rates(other, 0.2, 10)  # its cosine has 12 steps now
+    assert rates_of(other, 3) == pytest.approx(cosine(0.2, 12, 2, 0.01)[:3])
+    change_rates(other, 0.3, 4)
+    assert rates_of(other, 4) == pytest.approx(cosine(0.3, 4, 0, 0.01))
+    change_rates(other, 0.3, 0)  # nothing is left
+    assert rates_of(other, 1) == pytest.approx([0.01])
+    change_rates(other, 0.1, 0)
+    assert rates_of(other, 1) == pytest.approx([0.1])
+
+
+def test_a_constant_rate_and_one_that_no_cosine_has() -> None:
+    model = nn.Linear(2, 1)
+    constant = Trainer(model, SGD(model.parameters(), lr=0.5), "cpu")
+    change_rates(constant, 0.1, 3)
+    assert rates_of(constant, 2) == [0.1, 0.1]
+    optimizer = SGD(model.parameters(), lr=0.5)
+    stepped = Trainer(model, optimizer, "cpu", schedule=StepLR(optimizer, 2))
+    with pytest.raises(TypeError, match="the rates of a StepLR cannot be changed"):
+        change_rates(stepped, 0.1, 3)

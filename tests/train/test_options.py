@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from alpha.train.commands.command_line import Parser, natural_int, positive_float, positive_int
+from alpha.errors import DataError, TrainingError
+from alpha.train.commands.command_line import Parser, command, natural_int, positive_float, positive_int
 
 
 @pytest.mark.parametrize(
@@ -33,3 +36,56 @@ def test_a_mistake_is_one_line(arguments: list[str], message: str, capsys: pytes
 
 def test_the_least_that_is_taken() -> None:
     assert (positive_int("1"), natural_int("0"), positive_float("1e-9")) == (1, 0, 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (None, 7, ""),
+        (DataError("no such file"), 2, "program: no such file\n"),
+        (TrainingError("not finite"), 2, "program: not finite: try less\n"),
+        (KeyboardInterrupt(), 130, ""),
+        (BrokenPipeError(), 141, ""),
+    ],
+)
+def test_what_ends_a_program(
+    error: BaseException | None, status: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @command("program", if_diverged="try less")
+    def main(number: int, more: int = 0) -> int:
+        print("begun")
+        if error is not None:
+            raise error
+        return number + more
+
+    assert main(3, more=4) == status
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("begun\n", line)
+
+
+def test_a_fault_of_a_program_itself_is_raised() -> None:
+    """A traceback is what its author needs; the parser's own end is no error."""
+
+    @command("program")
+    def main(error: BaseException) -> int:
+        raise error
+
+    with pytest.raises(ZeroDivisionError):
+        main(ZeroDivisionError())
+    with pytest.raises(SystemExit):
+        main(SystemExit(0))
+
+
+def test_an_output_that_is_closed_when_it_is_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed:
+        def write(self, text: str) -> int:
+            return len(text)
+
+        def flush(self) -> None:
+            raise BrokenPipeError
+
+        def fileno(self) -> int:
+            raise OSError("no file")
+
+    monkeypatch.setattr(sys, "stdout", Closed())
+    assert command("program")(lambda: 0)() == 141

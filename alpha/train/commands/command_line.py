@@ -6,6 +6,7 @@ import argparse
 import io
 import math
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from alpha.config import user_path
-from alpha.errors import ConfigError
+from alpha.errors import AlphaError, ConfigError, TrainingError
 
 N = TypeVar("N", int, float)
 P = ParamSpec("P")
@@ -33,22 +34,39 @@ def print_anything() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def command(main: Callable[P, int]) -> Callable[P, int]:
-    """Let a command end quietly, as SIGPIPE ends one, when nobody reads its output any more, as behind `| head`."""
+def command(name: str, if_diverged: str = "") -> Callable[[Callable[P, int]], Callable[P, int]]:
+    """Decorate the main function of a program, so that errors end it with a line and a status, and not a traceback.
 
-    @wraps(main)
-    def run(*args: P.args, **kwargs: P.kwargs) -> int:
-        try:
+    The statuses are 2 after an error of Alpha, 130 after Ctrl-C, and 141 when nobody reads the output any more, as
+    behind `| head`; the last two print nothing.
+
+    Args:
+        name: of the program, in front of its errors.
+        if_diverged: advice behind a `TrainingError`.
+    """
+
+    def decorate(main: Callable[P, int]) -> Callable[P, int]:
+        @wraps(main)
+        def run(*args: P.args, **kwargs: P.kwargs) -> int:
             try:
-                return main(*args, **kwargs)
-            finally:
-                sys.stdout.flush()  # here, where the error can be answered, and not when the process ends
-        except BrokenPipeError:
-            with suppress(OSError, ValueError):  # no file of the system, as in a test
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer goes there
-            return 128 + 13
+                try:
+                    return main(*args, **kwargs)
+                finally:
+                    sys.stdout.flush()  # here, where an error can be answered, and not when the process ends
+            except AlphaError as error:
+                advice = f": {if_diverged}" if if_diverged and isinstance(error, TrainingError) else ""
+                print(f"{name}: {error}{advice}", file=sys.stderr)
+                return 2
+            except KeyboardInterrupt:
+                return 128 + signal.SIGINT
+            except BrokenPipeError:
+                with suppress(OSError, ValueError):  # no file of the system, as in a test
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer
+                return 128 + 13  # SIGPIPE, which Windows does not have
 
-    return run
+        return run
+
+    return decorate
 
 
 class Parser(argparse.ArgumentParser):

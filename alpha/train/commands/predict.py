@@ -9,12 +9,12 @@ from pathlib import Path
 
 from alpha.data.images.image_files import shown
 from alpha.data.images.listing import EXTENSIONS, UNREAD, entries_of
-from alpha.errors import AlphaError, DataError
+from alpha.errors import DataError
 from alpha.models.saved import Classifier, Prediction, load
 from alpha.train.commands.command_line import Parser, command, path, positive_int
 
 
-@command
+@command("alpha-predict")
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser(
         prog="alpha-predict",
@@ -27,23 +27,17 @@ def main(arguments: list[str] | None = None) -> int:
     add("--json", action="store_true", help="print a line of JSON for each photo, with all probabilities")
     add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="default: auto")
     args = parser.parse_args(arguments)
-    try:
-        network = load(args.run, args.device)
-        found = wrong = 0
-        for photo, prediction in predictions(network, args.photos):
-            found += 1
-            if isinstance(prediction, DataError):
-                wrong += 1
-                print(f"alpha-predict: {prediction}", file=sys.stderr)
-            else:
-                print(as_json(photo, prediction) if args.json else as_line(photo, prediction, args.top))
-        if not found:
-            raise DataError(f"{', '.join(shown(p) for p in args.photos)}: has no photos ({', '.join(EXTENSIONS)})")
-    except AlphaError as error:
-        print(f"alpha-predict: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    network = load(args.run, args.device)
+    found = wrong = 0
+    for photo, prediction in predictions(network, args.photos):
+        found += 1
+        if isinstance(prediction, DataError):
+            wrong += 1
+            print(f"alpha-predict: {prediction}", file=sys.stderr)
+        else:
+            print(as_json(photo, prediction) if args.json else as_line(photo, prediction, args.top))
+    if not found:
+        raise DataError(f"{', '.join(shown(p) for p in args.photos)}: has no photos ({', '.join(EXTENSIONS)})")
     return 2 if wrong else 0
 
 

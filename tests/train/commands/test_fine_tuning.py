@@ -12,7 +12,7 @@ from photo_room import COLORS, SMALL, photos, tiny, train
 import alpha
 from alpha.models import saved
 from alpha.train import load_metadata
-from alpha.train.commands import train_photos
+from alpha.train.commands import photo_options, train_photos
 
 
 def test_fine_tuning_takes_all_but_the_last_layer(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -26,7 +26,7 @@ def test_fine_tuning_takes_all_but_the_last_layer(room: Path, capsys: pytest.Cap
     assert (described.model, described.image_size, tuple(described.classes)) == ("tiny", 32, ("blue", "red"))
     assert train("colors", "--weights", "runs/colors", "--epochs", "1", "--device", "cpu") == 0
     assert "weights.safetensors: all layers\n" in capsys.readouterr().out
-    assert float(load_metadata(room / "runs/two/weights.safetensors")["lr"]) == train_photos.FINE_TUNING_LR
+    assert float(load_metadata(room / "runs/two/weights.safetensors")["lr"]) == photo_options.FINE_TUNING_LR
 
 
 def ends_in_a_convolution(num_classes: int) -> alpha.nn.Module:
