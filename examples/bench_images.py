@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
 from alpha.data import DataLoader, ImageFolder, PackedImages, Subset
 from alpha.train.commands.command_line import Parser, command, positive_int
 
@@ -127,9 +129,9 @@ def measure(args: argparse.Namespace, packed: PackedImages) -> None:
     few = min(many // 2, 4 * args.batch_size)
     measured = sides(args, packed)
     runs: dict[str, list[tuple[float, float]]] = {name: [] for name in measured}
-    for _ in range(args.rounds):
-        for name, (batches, _) in measured.items():
-            runs[name].append(rates(batches, many, few))
+    turns = [(name, batches) for _ in range(args.rounds) for name, (batches, _) in measured.items()]
+    for name, batches in tqdm(turns, desc="measured", leave=False, dynamic_ncols=True):
+        runs[name].append(rates(batches, many, few))
     medians = {name: [statistics.median(values) for values in zip(*found, strict=True)] for name, found in runs.items()}
     print(LINE.format("", "images/s", "per core", "ratio"))
     for name, (whole, per_core) in medians.items():
