@@ -1,0 +1,136 @@
+"""A training step on many GPUs: when gradients are ready, which buckets they fill, and what the step waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scaling.allreduce import ALGORITHMS, Links, fastest
+
+MB = 1 << 20  # of the limits of buckets
+FLOAT32 = 4  # bytes
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer, in the order of the forward pass.
+
+    Attributes:
+        parameters: elements of each of its own.
+        macs: multiply-adds of its forward pass for one image.
+    """
+
+    name: str
+    parameters: tuple[int, ...]
+    macs: int
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """A gradient; `ready` is the share of the backward pass after which it is there."""
+
+    name: str
+    elements: int
+    ready: float
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Gradients that one all-reduce averages; `ready` is that of the last of them."""
+
+    gradients: tuple[Gradient, ...]
+
+    @property
+    def elements(self) -> int:
+        return sum(gradient.elements for gradient in self.gradients)
+
+    @property
+    def ready(self) -> float:
+        return self.gradients[-1].ready
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step on one GPU: its milliseconds, and the share of them that is the backward pass."""
+
+    ms: float
+    backward_share: float = 2 / 3
+
+    @property
+    def backward_ms(self) -> float:
+        return self.ms * self.backward_share
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A step on many GPUs.
+
+    Attributes:
+        communication_ms: of all all-reduces together.
+        exposed_ms: those between the end of the backward pass and that of the last all-reduce.
+        algorithms: of the all-reduces, each named once.
+    """
+
+    gpus: int
+    alone_ms: float
+    communication_ms: float
+    exposed_ms: float
+    algorithms: tuple[str, ...]
+
+    @property
+    def step_ms(self) -> float:
+        return self.alone_ms + self.exposed_ms
+
+    @property
+    def efficiency(self) -> float:
+        """Images per second and GPU, as a share of those of one GPU alone."""
+        return self.alone_ms / self.step_ms
+
+
+def gradients_of(layers: Sequence[Layer]) -> list[Gradient]:
+    """All gradients in the order of the backward pass, which takes a time for each layer in proportion to its macs."""
+    total = sum(layer.macs for layer in layers)
+    found, done = [], 0
+    for layer in reversed(layers):
+        done += layer.macs
+        ready = done / total if total else 1.0
+        found += [Gradient(layer.name, elements, ready) for elements in reversed(layer.parameters)]
+    return found
+
+
+def buckets_of(gradients: Sequence[Gradient], first_mb: float = 1, other_mb: float = 25) -> list[Bucket]:
+    """Buckets that take gradients, as they become ready, until they have reached so many MB of float32."""
+    buckets, held, limit = [], [], first_mb * MB
+    for gradient in gradients:
+        held.append(gradient)
+        if sum(one.elements for one in held) * FLOAT32 >= limit:
+            buckets.append(Bucket(tuple(held)))
+            held, limit = [], other_mb * MB
+    return [*buckets, Bucket(tuple(held))] if held else buckets
+
+
+def simulate(
+    buckets: Sequence[Bucket],
+    gpus: int,
+    step: Step,
+    links: Links,
+    element_bytes: int = FLOAT32,
+    algorithm: str | None = None,
+) -> Outcome:
+    """One step: each bucket is averaged when it is ready and the one before it is done.
+
+    Args:
+        element_bytes: 4 for gradients in float32, 2 if they are compressed to bf16.
+        algorithm: of all buckets; by default the fastest for each.
+    """
+    end = communication = 0.0
+    used = []
+    for bucket in buckets if gpus > 1 else []:
+        size = bucket.elements * element_bytes
+        name = algorithm or fastest(size, gpus, links)
+        taken = ALGORITHMS[name](size, gpus, links)
+        end = max(end, bucket.ready * step.backward_ms) + taken
+        communication += taken
+        used.append(name)
+    exposed = max(0.0, end - step.backward_ms)
+    return Outcome(gpus, step.ms, communication, exposed, tuple(dict.fromkeys(used)))
