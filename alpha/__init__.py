@@ -117,11 +117,15 @@ from alpha.step import capture, compile_kernels, dry_run
 
 # what `import alpha` does not load, but `alpha.data` does, when it is first named; functions with their room
 _FILES = "io.serialization"
-_LATER = {"data": "", "train": "", "transforms": "", "utils": "", "load": _FILES, "save": _FILES}
+_LATER = {
+    **dict.fromkeys(["data", "distributed", "train", "transforms", "utils"], ""),
+    **{"load": _FILES, "save": _FILES, "DataParallel": "distributed"},
+}
 
 __version__ = _config.VERSION
 
 __all__ = [
+    "DataParallel",
     "Device",
     "Function",
     "Generator",
@@ -149,6 +153,7 @@ __all__ = [
     "compile_kernels",
     "cuda",
     "device",
+    "distributed",
     "double",
     "dry_run",
     "e",
@@ -230,9 +235,11 @@ __all__ += [
 
 if TYPE_CHECKING:
     from alpha import data as data
+    from alpha import distributed as distributed
     from alpha import train as train
     from alpha import transforms as transforms
     from alpha import utils as utils
+    from alpha.distributed import DataParallel as DataParallel
     from alpha.io.serialization import load as load, save as save  # isort: skip
 else:
 

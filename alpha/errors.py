@@ -11,6 +11,7 @@ __all__ = [
     "ConfigError",
     "DataError",
     "DeviceError",
+    "DistributedError",
     "DryRunError",
     "DryRunWarning",
     "GradientError",
@@ -36,6 +37,10 @@ class ShapeError(AlphaError, ValueError):
 
 class DeviceError(AlphaError, RuntimeError):
     """A device that is missing, that mixes with another, or that a CUDA call failed on."""
+
+
+class DistributedError(AlphaError, RuntimeError):
+    """Processes of one training that do not find one another, do not fit together, or have failed."""
 
 
 class CompileError(AlphaError, RuntimeError):

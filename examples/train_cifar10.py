@@ -4,6 +4,7 @@
     python examples/train_cifar10.py --model vgg16 --data full --device cuda
     python examples/train_cifar10.py --resume runs/resnet18 # goes on with a run that was stopped
     python examples/train_cifar10.py --resume runs/resnet18 --epochs 12   # or with more epochs, or another --lr
+    python -m alpha.run --gpus 2 examples/train_cifar10.py  # on two GPUs, --batch-size images on each
     alpha-predict runs/resnet18 photo.jpg                   # what the network takes a photo for
 
 On the full set the defaults are the paper's: batch 512, Adam with lr 1e-3, pixels in [-1, 1], no augmentation, 25 to 40
@@ -26,8 +27,16 @@ from alpha import models, transforms
 from alpha.core.numerics import PRECISIONS, computed_precision
 from alpha.data import DataLoader, Source, resolve
 from alpha.train import Interrupted, Run, Trainer, interrupt_between_steps, save_curves
-from alpha.train.commands.command_line import Parser, command, natural_int, path, positive_float, positive_int
-from alpha.train.commands.resumed import change_options, check_agreement, with_changes
+from alpha.train.commands.command_line import (
+    Parser,
+    command,
+    join_ranks,
+    natural_int,
+    path,
+    positive_float,
+    positive_int,
+)
+from alpha.train.commands.resumed import change_options, check_agreement, share_batch, with_changes
 
 PAPER_EPOCHS = {"resnet18": 25, "resnet34": 30, "vgg16": 35, "vgg19": 40}
 PAPER_BATCH = 512
@@ -42,7 +51,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--model", choices=PAPER_EPOCHS, help="default: resnet18")
     add("--epochs", type=positive_int, help="default: 6 on the sample, the paper's on the full set")
     add("--steps", type=positive_int, help="at most so many steps per epoch")
-    add("--batch-size", type=positive_int, help="default: 64 on the sample, 512 on the full set")
+    add("--batch-size", type=positive_int, help="of each process (default: 64 on the sample, 512 on the full set)")
     add("--lr", type=positive_float, help="of Adam (default: 0.001)")
     add("--device", choices=["auto", "cpu", "cuda"], help="default: auto")
     add(
@@ -93,6 +102,7 @@ def new_options(args: argparse.Namespace) -> tuple[dict[str, Any], Source]:
         "epochs": args.epochs or (SAMPLE_EPOCHS if sample else PAPER_EPOCHS[model]),
         "steps": args.steps,
         "batch_size": args.batch_size or (SAMPLE_BATCH if sample else PAPER_BATCH),
+        "processes": alpha.distributed.world_size(),
         "lr": args.lr or 1e-3,
         "schedule": args.schedule or ("cosine" if sample else "constant"),
         "augment": bool(args.augment),
@@ -105,6 +115,7 @@ def resumed_options(args: argparse.Namespace, run: Run) -> tuple[dict[str, Any],
     """The options of the run, its data, and what changes; CheckpointError if the command line contradicts it."""
     options = run.options
     options.setdefault("augment", False)  # runs of before have none
+    share_batch(run.folder, options)
     given = {name: getattr(args, name) for name in options if getattr(args, name, None) is not None}
     if given.get("device") == "auto":
         del given["device"]
@@ -118,6 +129,7 @@ def resumed_options(args: argparse.Namespace, run: Run) -> tuple[dict[str, Any],
 
 
 def train(args: argparse.Namespace) -> int:
+    join_ranks(args.device or "auto")
     run = Run.resume(args.resume) if args.resume else None
     options, source, changes = resumed_options(args, run) if run else (*new_options(args), [])
     device = alpha.get_device(options["device"])
@@ -134,16 +146,16 @@ def train(args: argparse.Namespace) -> int:
     options["network"] = network.as_option()
     model = getattr(models, options["model"])(**arguments).to(device)
     optimizer = alpha.optim.Adam(model.parameters(), lr=options["lr"])
-    schedule = None
-    steps = options["epochs"] * min(len(train_loader), options["steps"] or len(train_loader))
+    trainer = Trainer(model, optimizer, device, precision=precision)
+    steps = trainer.steps_of(train_loader)
+    steps = min(steps, options["steps"] or steps)
     if options["schedule"] == "cosine":
-        schedule = alpha.optim.CosineAnnealingLR(optimizer, steps)
-    trainer = Trainer(model, optimizer, device, schedule=schedule, precision=precision)
+        trainer.schedule = alpha.optim.CosineAnnealingLR(optimizer, options["epochs"] * steps)
     if options["augment"]:  # as He et al. (2016) train on CIFAR-10
         trainer.augment = transforms.Compose([transforms.RandomCrop(32, padding=4), transforms.RandomHorizontalFlip()])
     if run:
         run.restore(trainer)
-        given = with_changes(trainer, options, changes, steps // options["epochs"])
+        given = with_changes(trainer, options, changes, steps)
         print(f"{run.folder}: goes on after step {trainer.step} of epoch {trainer.epoch}{given}", flush=True)
     else:
         run = Run.start(options, Path("runs") / options["model"], args.output, args.overwrite)
@@ -163,6 +175,8 @@ def train(args: argparse.Namespace) -> int:
 
 
 def finish(run: Run) -> None:
+    if alpha.distributed.rank():
+        return
     run.wait()
     o = run.options
     title = f"{o['model']} on CIFAR-10 ({o['data']}), batch {o['batch_size']}, lr {o['lr']:g}, {o['precision']}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alpha.autograd.function import Function, tensor_class
+from alpha.autograd.listeners import Uses, uses_behind
 from alpha.autograd.versions import array_of, check_history
 from alpha.core.primitive import REGISTRY, Array, Form, contiguous, device_name, form_of, shares_memory
 from alpha.core.tensor_hooks import Hook, HookHandle
@@ -66,6 +67,23 @@ def backward(roots: Sequence[tuple[Tensor, Array]], retain_graph: bool = False, 
         retain_graph: keep what the nodes saved.
         targets: if given, only the gradients of its tensors are found. They are put there, and no `.grad` changes.
     """
+    uses = uses_behind([output for output, _ in roots]) if targets is None else None
+    try:
+        _walk(roots, retain_graph, targets, uses)
+        if uses is not None:
+            uses.finish()
+    except BaseException:
+        if uses is not None:
+            uses.abandon()
+        raise
+    for device in {output.device for output, _ in roots}:
+        device.mark_step()
+
+
+def _walk(
+    roots: Sequence[tuple[Tensor, Array]], retain_graph: bool, targets: Targets | None, uses: Uses | None
+) -> None:
+    """See `backward`; `uses` are told what has arrived at leaves."""
     add = REGISTRY["add"]
     pending: dict[int, _Gradient] = {}
     heap: list[int] = []
@@ -100,6 +118,8 @@ def backward(roots: Sequence[tuple[Tensor, Array]], retain_graph: bool = False, 
         forget_magnitude(grad)  # the user may have written to it
         if targets is None or root in targets.path:
             arrive(root, grad, owned=False)
+            if uses is not None:
+                uses.count(root, True, totals)
     while heap:
         gradient = pending.pop(-heapq.heappop(heap))
         node, owned = gradient.node, gradient.owned
@@ -129,13 +149,18 @@ def backward(roots: Sequence[tuple[Tensor, Array]], retain_graph: bool = False, 
         for index, edge in enumerate(node.edges):
             dX = grads[index]
             if edge is None or dX is None or (targets is not None and edge not in targets.path):
+                if uses is not None:
+                    uses.count(edge, False, totals)
                 continue
             form = edge.form if isinstance(edge, Function) else form_of(edge.array)
             assert form is not None  # a node behind an edge was recorded
             dX = check_gradient(dX, form, "{0.name}: the gradient of input {1}", node, index)
-            owned = not node.lends and not shares_memory(dX, others)
+            later = [grad for grad in grads[index + 1 :] if grad is not None]  # the same array may come again
+            owned = not node.lends and not shares_memory(dX, [*others, *later] if later else others)
             others.append(dX)
             arrive(edge, dX, owned)
+            if uses is not None:
+                uses.count(edge, True, totals)
         del dY, results, grads, others, dX  # their memory is free for the next node
     for leaf, total in totals.items():
         if targets is None:
@@ -143,8 +168,6 @@ def backward(roots: Sequence[tuple[Tensor, Array]], retain_graph: bool = False, 
         else:
             hooked = _run_hooks(leaf._hooks, total, "a leaf")
             targets.found[leaf] = hooked if hooked is total else _copy(hooked)
-    for device in {output.device for output, _ in roots}:
-        device.mark_step()
 
 
 class Targets:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+from collections.abc import Mapping
 from typing import Any
 
-DISTRIBUTED = "Alpha trains on one GPU, and the model itself takes the place of a parallel one"
+PARALLEL = "alpha.DataParallel averages gradients over processes, one for each GPU: see docs/distributed.md"
 FLOAT16 = (
     "Alpha has no float16, whose range is too small for gradients; alpha.autocast('cuda') or "
     "alpha.set_precision('bf16') computes in bfloat16"
@@ -38,12 +39,11 @@ INSTEAD = {
     "CIFAR100": "alpha.data.Cifar100 reads it",
     "MNIST": "alpha.data.Mnist reads it",
     "FashionMNIST": "alpha.data.Mnist reads files of its form",
-    "DataParallel": DISTRIBUTED,
-    "DistributedDataParallel": DISTRIBUTED,
-    "DistributedSampler": DISTRIBUTED,
-    "SyncBatchNorm": DISTRIBUTED + "; nn.BatchNorm2d sees the whole batch there",
-    "distributed": DISTRIBUTED,
-    "parallel": DISTRIBUTED,
+    "DistributedDataParallel": PARALLEL,
+    "init_process_group": "alpha.distributed.init() joins the processes of a launcher",
+    "destroy_process_group": "alpha.distributed.shutdown() leaves them",
+    "get_rank": "alpha.distributed.rank() is it",
+    "get_world_size": "alpha.distributed.world_size() is it",
     "from_dlpack": "alpha.from_numpy(array) and alpha.tensor(torch_tensor) copy the values",
     "get_default_dtype": "it is always float32; dtype= makes another one",
     "set_default_dtype": "the default is always float32; dtype= of a function and model.double() make float64",
@@ -56,7 +56,7 @@ INSTEAD = {
     "get_num_threads": "ALPHA_CPU_THREADS, set before the program starts, is the number of threads",
     "make_grid": IMAGES,
     "save_image": IMAGES,
-    "no_sync": DISTRIBUTED,
+    "no_sync": PARALLEL,
     "profiler": "alpha.dry_run(step, x) lists what a step launches, alpha.cuda.Event measures its time",
     "set_printoptions": "print(x.numpy()) prints as numpy.set_printoptions says",
     "tensorboard": "the writers of tensorboard and tensorboardX take loss.item()",
@@ -224,11 +224,18 @@ def _place_of(owner: str, name: str) -> str:
     return ""
 
 
-def tell_instead(module: str) -> None:
-    """Let the errors of a module, by its `__name__`, say what to do instead of a name that it has not."""
-    target = sys.modules[module]
+def tell_instead(module: str, later: Mapping[str, str] | None = None) -> None:
+    """Let the errors of a module, by its `__name__`, say what to do instead of a name that it has not.
+
+    Args:
+        later: names that it has, which are loaded when they are first asked for, each from the module that has it.
+    """
+    target, known = sys.modules[module], later or {}
 
     def __getattr__(name: str) -> Any:
+        if name in known:
+            found = importlib.import_module(known[name])
+            return found if found.__name__ == f"{module}.{name}" else getattr(found, name)
         raise MissingName(module, name, target)
 
     vars(target)["__getattr__"] = __getattr__  # a type checker would take a function of this name for every attribute

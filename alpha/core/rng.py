@@ -19,6 +19,7 @@ import numpy.typing as npt
 from alpha.autograd.recompute import repeating
 from alpha.autograd.recompute import state as runs
 from alpha.runtime import fork
+from alpha.runtime.ranks import rank
 from alpha.runtime.recording import StepValue, again, refuse
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -61,6 +62,7 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
+_RANK_STEP = 0x9E3779B97F4A7C15  # between the keys of two ranks
 
 
 @contextmanager
@@ -127,11 +129,19 @@ class Generator:
             place.stream += 1
             return Stream(place.key, place.stream - 1)
 
+    def _take_here(self) -> Stream:
+        """A fresh draw that differs from what the other ranks draw from the same seed.
+
+        Initial weights, seeds of loaders and the state of the random numbers are the same on all ranks.
+        """
+        key, number = self._take()
+        return Stream(key if _thread.place else (key + rank() * _RANK_STEP) & 0xFFFFFFFFFFFFFFFF, number)
+
     def _take_each_step(self) -> StepValue[Stream]:
-        drawn = [self._take()]
+        drawn = [self._take_here()]
 
         def draw() -> None:
-            drawn[0] = self._take()
+            drawn[0] = self._take_here()
 
         again(draw)
         return StepValue(lambda: drawn[0])

@@ -23,6 +23,7 @@ from alpha.data.mnist import Mnist
 from alpha.data.sample import Cifar10Sample
 from alpha.data.samplers import (
     BatchSampler,
+    DistributedSampler,
     RandomSampler,
     Sampler,
     SequentialSampler,
@@ -41,6 +42,7 @@ __all__ = [
     "ConcatDataset",
     "DataLoader",
     "Dataset",
+    "DistributedSampler",
     "ImageFolder",
     "IterableDataset",
     "Mnist",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,16 @@ from alpha.data.dataset import Batches, Dataset, Items, IterableDataset, check_i
 from alpha.data.fetch import Draws, made, prefetched, recipe_of
 from alpha.data.processes.pool import Pool
 from alpha.data.processes.worker import Job, Task
-from alpha.data.samplers import BatchSampler, chunks, may_draw, permutation, raw
+from alpha.data.samplers import BatchSampler, chunks, may_draw, part_of, permutation, raw
 from alpha.errors import DataError
+
+
+class Part(NamedTuple):
+    """Part of each epoch that one of several processes takes; see `alpha.data.samplers.part_of`."""
+
+    rank: int
+    world_size: int
+    even: bool
 
 
 class DataLoader:
@@ -56,6 +64,7 @@ class DataLoader:
 
     Attributes:
         seed: of all epochs, or None.
+        part: what a `Trainer` takes here as one of several processes, a `Part` of the order; None for the whole.
         epoch_seed: of the next epoch, if the loader has no seed; None draws one when the epoch begins. A run that goes
             on within an epoch sets it.
 
@@ -121,6 +130,7 @@ class DataLoader:
         self._epoch = 0
         self._first = 0
         self.epoch_seed: int | None = None
+        self.part: Part | None = None
         self._prepared: tuple[tuple[int, ...], NDArray[np.int64]] | None = None  # what an order depends on, the order
 
     def _check_dataset(self) -> None:
@@ -178,12 +188,32 @@ class DataLoader:
 
     @property
     def _order_is_own(self) -> bool:
-        return self.sampler is None and self.batch_sampler is None
+        return self._given_sampler is None
+
+    @property
+    def _given_sampler(self) -> Any:
+        """Source of the indices in place of the loader itself, or None; an empty one counts, too."""
+        return self.sampler if self.batch_sampler is None else self.batch_sampler
+
+    @property
+    def all_samples(self) -> int:
+        """Items per epoch of all processes, before `drop_last`. Raises TypeError if the sampler has no length."""
+        return len(self.dataset if self.sampler is None else self.sampler)
 
     @property
     def samples(self) -> int:
         """Items per epoch, before `drop_last`. Raises TypeError if the sampler has no length."""
-        return len(self.dataset if self.sampler is None else self.sampler)
+        count = self._shared(self.all_samples)
+        if self.part is None or not count:
+            return count
+        rank, size, even = self.part
+        return -(-count // size) if even else len(range(rank, count, size))
+
+    def _shared(self, count: int) -> int:
+        """Number of items that are shared out, of so many: without a last batch of all processes that is not full."""
+        if self.part is None or not self.part.even or not self.drop_last:
+            return count
+        return count - count % (self.part.world_size * (self.batch_size or 1))
 
     def __repr__(self) -> str:
         name, parts = type(self.dataset).__name__, []
@@ -194,8 +224,8 @@ class DataLoader:
                 f"{name} of {len(self.dataset):,} items",
                 f"{len(self):,} batches of {self.batch_size or 'items'}",
             ]
-        if self.sampler is not None or self.batch_sampler is not None:
-            parts.append(type(self.sampler or self.batch_sampler).__name__)
+        if not self._order_is_own:
+            parts.append(type(self._given_sampler).__name__)
         parts += ["shuffled"] if self.shuffle else []
         parts += [f"seed {self.seed}"] if self.seed is not None else []
         parts += [f"{self.num_workers} workers"] if self.num_workers else []
@@ -222,7 +252,7 @@ class DataLoader:
             if value < 0:
                 raise DataError(f"DataLoader: {name} is {value}, expected 0 or more")
         self._epoch, self._first = epoch, batch
-        sampler = self.sampler if self.batch_sampler is None else self.batch_sampler
+        sampler = self._given_sampler
         if hasattr(sampler, "set_epoch"):
             sampler.set_epoch(epoch)
 
@@ -230,7 +260,7 @@ class DataLoader:
         """Facts on which the batches of every epoch depend, apart from the images themselves."""
         about: dict[str, Any] = {
             "images": len(self.dataset),
-            "batch_size": int(self.batch_size or 0),
+            "batch_size": int(self.batch_size or 0) * (1 if self.part is None else self.part.world_size),
             "shuffle": bool(self.shuffle),
             "seed": None if self.seed is None else int(self.seed),
             "drop_last": bool(self.drop_last),
@@ -238,7 +268,7 @@ class DataLoader:
         if self.sampler is not None:
             name, seed = type(self.sampler).__name__, getattr(self.sampler, "seed", 0)
             seed = None if seed is None else int(seed)
-            about |= {"sampler": name, "samples": self.samples, "sampler_seed": seed}
+            about |= {"sampler": name, "samples": self.all_samples, "sampler_seed": seed}
         return about
 
     def __iter__(self) -> Generator[Any, None, None]:
@@ -286,7 +316,7 @@ class DataLoader:
         """The next epoch, which counts as begun: if its batches are single items, its random numbers, its indices."""
         self._draw_seed()
         single, draws = self.batch_size is None and self.batch_sampler is None, self._draws()
-        if self._order_is_own:
+        if self._order_is_own or (self.part is not None and self.batch_sampler is None):
             order, first = self.take_epoch()
             size, stop = self.batch_size or 1, len(self)
             starts = range(first * size, stop * size, size)
@@ -310,7 +340,7 @@ class DataLoader:
     @property
     def _order_is_drawn(self) -> bool:
         """True if the order follows from the seed of the epoch, or may do so."""
-        return self.shuffle if self._order_is_own else may_draw(self.sampler or self.batch_sampler)
+        return self.shuffle if self._order_is_own else may_draw(self._given_sampler)
 
     def _seed(self) -> int:
         """The seed of the next epoch, if nothing else is drawn before it begins."""
@@ -318,9 +348,11 @@ class DataLoader:
             return int(self.seed)
         return rng.coming_seed() if self.epoch_seed is None else int(self.epoch_seed)
 
-    def _draws(self) -> Draws:
-        """Source of the random numbers of the next epoch."""
-        return Draws((rng.default.key, self._seed(), int(self._epoch)), int(self._first))
+    def _draws(self, shared: bool = False) -> Draws:
+        """Source of the random numbers of the next epoch, of this process, or `shared` with all that train together."""
+        rank = getattr(self.sampler, "rank", 0) if self.part is None else self.part.rank
+        own = (int(rank),) if rank and not shared else ()
+        return Draws((rng.default.key, self._seed(), int(self._epoch), *own), int(self._first))
 
     def _read(self, items: Iterable[Any], single: bool) -> Iterator[Any]:
         """Batches of items that come by themselves."""
@@ -346,11 +378,15 @@ class DataLoader:
         The epoch counts as begun, as by `iter()`.
         """
         self._draw_seed()
-        if not self._order_is_own:
-            return np.fromiter(self._draws().steadily(lambda: self.sampler), np.int64), self._count_epoch()
-        self.prepare_epoch()
-        assert self._prepared is not None
-        return self._prepared[1], self._count_epoch()
+        if self._order_is_own:
+            self.prepare_epoch()
+            assert self._prepared is not None
+            order = self._prepared[1]
+        else:
+            order = np.fromiter(self._draws(shared=True).steadily(lambda: self.sampler), np.int64)
+        if self.part is not None:
+            order = part_of(order[: self._shared(len(order))], *self.part)
+        return order, self._count_epoch()
 
     def prepare_epoch(self) -> None:
         """Draw the order of the next epoch now, for instance while a device still works on the last one.

@@ -20,6 +20,8 @@ from alpha.core import rng
 from alpha.core.generators import Generator
 from alpha.data.checks import flag, indices_of, seed_of, whole_number
 from alpha.errors import DataError
+from alpha.runtime.ranks import rank as own_rank
+from alpha.runtime.ranks import world_size
 
 SPLIT = 1  # the use of random_split; an order of a loader or a sampler is use 0
 
@@ -244,6 +246,72 @@ class WeightedRandomSampler(_Seeded):
         if self.replacement:
             return weighted(raw(seed, epoch, self.num_samples), self.weights)
         return weighted_distinct(seed, epoch, self.weights, self.num_samples)
+
+
+def part_of(order: NDArray[np.int64], rank: int, world_size: int, even: bool) -> NDArray[np.int64]:
+    """Part of an order that one of several processes takes: every world_size-th index.
+
+    So the batches of all processes together are the batches of one process that takes world_size times as many.
+
+    Args:
+        even: True begins again with the first indices until all parts are of one length.
+    """
+    if even and len(order):
+        order = np.resize(order, -(-len(order) // world_size) * world_size)
+    return order[rank::world_size]
+
+
+class DistributedSampler(_Seeded):
+    """Indices of one process of several that train together, of one order in which each gets its part.
+
+    All parts are of one length: the first indices of the order come again at its end, or with `drop_last` the last ones
+    are left out. `DataLoader.set_epoch`, or the sampler's own, picks the order; each `iter()` takes the next one.
+
+    Args:
+        dataset: anything with a length.
+        num_replicas: how many processes there are, by default `alpha.distributed.world_size()`.
+        rank: which one this is, by default `alpha.distributed.rank()`.
+        shuffle: False takes 0, 1, .. in place of a random order.
+        seed: fixes the orders; all processes must have the same.
+        drop_last: leave out the indices that cannot be shared out.
+
+    Raises:
+        DataError: an argument means nothing, or a process would get no data.
+    """
+
+    def __init__(
+        self,
+        dataset: Sized,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+    ) -> None:
+        super().__init__(seed, None)
+        name = "DistributedSampler"
+        self.dataset = dataset
+        replicas, own = world_size() if num_replicas is None else num_replicas, rank
+        self.num_replicas = whole_number(name, "num_replicas", replicas, 1)
+        self.rank = whole_number(name, "rank", own_rank() if own is None else own, 0)
+        self.shuffle, self.drop_last = flag(name, "shuffle", shuffle), flag(name, "drop_last", drop_last)
+        if self.rank >= self.num_replicas:
+            raise DataError(f"{name}: rank {self.rank} of {self.num_replicas} processes; ranks begin with 0")
+        if len(dataset) < self.num_replicas:
+            raise DataError(
+                f"{name}: {len(dataset)} items for {self.num_replicas} processes: one of them would see no data"
+            )
+
+    def __len__(self) -> int:
+        full, rest = divmod(len(self.dataset), self.num_replicas)
+        return full if self.drop_last or not rest else full + 1
+
+    def _draw(self, seed: int, epoch: int) -> NDArray[np.int64]:
+        count = len(self.dataset)
+        order = permutation(raw(seed, epoch, count)) if self.shuffle else np.arange(count, dtype=np.int64)
+        if self.drop_last:
+            order = order[: count // self.num_replicas * self.num_replicas]
+        return part_of(order, self.rank, self.num_replicas, even=True)
 
 
 class BatchSampler(Sampler[list[int]]):

@@ -46,4 +46,4 @@ from alpha.ops.pooling.fractional_max_pool import *
 
 _export(globals(), "functional", "init", "modules", "utils", without=vars(functional)["__all__"])
 
-_tell_instead(__name__)
+_tell_instead(__name__, {"parallel": "alpha.nn.parallel", "SyncBatchNorm": "alpha.distributed"})

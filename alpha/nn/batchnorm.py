@@ -219,7 +219,7 @@ class BatchNorm2d(_BatchNorm):
         num_batches_tracked: the number of training batches (), with `momentum=None` or `bias_correction`, or None.
     """
 
-    forms = ("(N, H, W, C)",)
+    forms: ClassVar[tuple[str, ...]] = ("(N, H, W, C)",)
 
 
 class BatchNorm3d(_BatchNorm):

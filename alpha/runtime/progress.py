@@ -12,6 +12,15 @@ COUNTED = "{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
 AROUND = len(" 100%|| 1:00:00<1:00:00")  # what a bar of COUNTED has around its cells, besides desc and postfix
 
 
+_silent = False  # in a process whose output nobody should see, since another one says the same
+
+
+def silence(silent: bool) -> None:
+    """Print and draw nothing from now on, or again."""
+    global _silent
+    _silent = silent
+
+
 def in_notebook() -> bool:
     """True in a Jupyter notebook, whose output is no terminal though somebody looks."""
     ipython: Any = sys.modules.get("IPython")
@@ -21,18 +30,19 @@ def in_notebook() -> bool:
 
 def say(text: str) -> None:
     """Print a line at once, also where the output is a file or a pipe."""
-    print(text, flush=True)
+    if not _silent:
+        print(text, flush=True)
 
 
 def bar(desc: str, total: int, **options: Any) -> Any:
     """A bar of tqdm; `options` are tqdm's. Its width is that of the terminal at each update."""
-    if in_notebook():
+    if in_notebook() and not _silent:
         from tqdm.auto import tqdm  # widgets, or text without ipywidgets
 
         return tqdm(desc=desc, total=total, disable=False, **options)
     from tqdm import tqdm
 
-    return tqdm(desc=desc, total=total, disable=None, dynamic_ncols=True, **options)
+    return tqdm(desc=desc, total=total, disable=_silent or None, dynamic_ncols=True, **options)
 
 
 def step_bar(name: str, detail: str, total: int, done: int) -> Any:

@@ -10,7 +10,7 @@ import types
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-_PROVEN = ("alpha", "numpy", "ml_dtypes", "pycuda", "cuda", "pytest", "_pytest")
+_PROVEN = ("alpha", "numpy", "ml_dtypes", "pycuda", "cuda", "nccl", "pytest", "_pytest")
 _OTHERS = ("scipy", "torch", "tqdm", "PIL")  # a step is followed into these as into the program
 _STANDARD = frozenset(sys.stdlib_module_names)
 BY_NAME = ("alpha.train", "alpha.data")  # parts of Alpha that read a program's objects as a program does

@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from alpha.errors import CheckpointError
 from alpha.io.files import make_folder, write_atomically
 from alpha.io.serialization import save_weights
 from alpha.ops.kernel.options import real
+from alpha.runtime.ranks import rank
 from alpha.train.files.history import Row
 from alpha.train.files.state_file import as_text, evaluated_weights
 
@@ -32,6 +33,7 @@ class Fit:
         epochs: how many there are to be.
         run: the `Run` with the folder, or None.
         stopping: None, or why the training ends after this epoch; a callback sets it.
+        writes: whether this process writes files; of several that train together only rank 0 does.
     """
 
     trainer: Any
@@ -39,6 +41,7 @@ class Fit:
     epochs: int
     run: Any = None
     stopping: str | None = None
+    writes: bool = field(default_factory=lambda: rank() == 0)
 
 
 class Callback:
@@ -187,15 +190,15 @@ class KeepWeights(Callback):
         values = {**self._kept, epoch: self._watched.value(fit.rows[-1]) if self.best else 0.0}
         wanted = {*sorted(values, key=lambda number: (values[number], number))[: self.best]}
         wanted |= {number for number in values if number > epoch - self.last}
-        if epoch == 1:  # of a new run, which may have replaced another one
+        if epoch == 1 and fit.writes:  # of a new run, which may have replaced another one
             for old in (folder / weights_name(epoch)).parent.glob("epoch-*.safetensors"):
                 if old != folder / weights_name(epoch):
                     old.unlink()
-        if epoch in wanted:
+        if epoch in wanted and fit.writes:
             make_folder((folder / weights_name(epoch)).parent)
             metadata = {**as_text(fit.run.options), "epoch": epoch}
             save_weights(folder / weights_name(epoch), evaluated_weights(fit.trainer.state_dict()), metadata)
-        for number in values.keys() - wanted:
+        for number in values.keys() - wanted if fit.writes else ():
             (folder / weights_name(number)).unlink(missing_ok=True)
         self._kept = {number: values[number] for number in sorted(wanted)}
 
@@ -218,6 +221,8 @@ class JsonLines(Callback):
         self.path = user_path(path)
 
     def on_epoch(self, fit: Fit) -> None:
+        if not fit.writes:
+            return
         lines = [json.dumps({k: v if math.isfinite(v) else None for k, v in row.numbers().items()}) for row in fit.rows]
         write_atomically(self.path, "".join(line + "\n" for line in lines).encode())
 
@@ -238,6 +243,8 @@ class TensorBoard(Callback):
         self._steps = 0  # of the epochs before
 
     def on_start(self, fit: Fit) -> None:
+        if not fit.writes:
+            return
         try:
             from tensorboardX import SummaryWriter
         except ImportError as error:
@@ -250,10 +257,13 @@ class TensorBoard(Callback):
         self._writer = SummaryWriter(str(self.folder), purge_step=self._steps, filename_suffix=suffix)
 
     def on_steps(self, fit: Fit, step: int, loss: float) -> None:
-        self._writer.add_scalar("train_loss_of_steps", loss, self._steps + step)
+        if self._writer is not None:
+            self._writer.add_scalar("train_loss_of_steps", loss, self._steps + step)
 
     def on_epoch(self, fit: Fit) -> None:
         self._steps += fit.trainer.step
+        if self._writer is None:
+            return
         for name, value in fit.rows[-1].numbers().items():
             self._writer.add_scalar(name, value, self._steps)
         self._writer.flush()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from alpha.data import DataLoader
 from alpha.data.checks import whole_number
 from alpha.errors import CheckpointError
 from alpha.runtime import progress
+from alpha.runtime.ranks import rank, world_size
 from alpha.train.callbacks import Callback, Fit
 from alpha.train.files.history import Result, Row
-from alpha.train.interrupt import Interrupted
+from alpha.train.interrupt import Interrupted, interrupt_between_steps
 
 
 def fit(
@@ -59,28 +62,15 @@ def fit(
         for callback in callbacks:
             callback.on_steps(state, step, loss)
 
+    if rank() > 0:  # rank 0 says and writes what is the same on all
+        show = None
     trained: Result | None = None if run is None else run.trained
     if (done := trainer.finished_epochs if run is None else len(rows)) >= epochs and show is not None:
         show(f"nothing to train: {done} epochs are done; a larger number of epochs trains more")
     try:
-        while state.stopping is None:
-            epoch = trainer.finished_epochs if run is None else len(rows)
-            if epoch >= epochs:
-                break
-            if trained is None:
-                trained = trainer._train_epoch(train_loader, steps, report if callbacks else None)
-            if run is not None:
-                run.trained = trained
-            rows.append(Row.of(epoch + 1, trained, None if test_loader is None else trainer.evaluate(test_loader)))
-            trained = None
-            for callback in callbacks:
-                callback.on_epoch(state)
-            if run is not None:
-                run.trained = None
-                run.callbacks |= {callback.name: callback.state_dict() for callback in callbacks}
-                run.save(trainer, wait=len(rows) == 1)  # the first at once: from then on it can be resumed
-            if show is not None:
-                show(f"epoch {len(rows):2}/{epochs}  {rows[-1]}")
+        both = signal.SIGINT, signal.SIGTERM
+        with interrupt_between_steps(*both) if world_size() > 1 else nullcontext():  # a rank alone must not stop
+            _epochs(state, (train_loader, test_loader), steps, callbacks, trained, report, show)
     except Interrupted:
         if run is not None:
             run.save(trainer)
@@ -93,3 +83,36 @@ def fit(
     if run is not None:
         run.wait()
     return rows
+
+
+def _epochs(
+    state: Fit,
+    loaders: tuple[DataLoader, DataLoader | None],
+    steps: int | None,
+    callbacks: Sequence[Callback],
+    trained: Result | None,
+    report: Callable[[int, float], None],
+    show: Callable[[str], None] | None,
+) -> None:
+    """The epochs of a `fit`; `trained` is the result of one that was not evaluated yet."""
+    trainer, rows, epochs, run = state.trainer, state.rows, state.epochs, state.run
+    train_loader, test_loader = loaders
+    while state.stopping is None:
+        epoch = trainer.finished_epochs if run is None else len(rows)
+        if epoch >= epochs:
+            break
+        if trained is None:
+            trained = trainer._train_epoch(train_loader, steps, report if callbacks else None)
+        if run is not None:
+            run.trained = trained
+        rows.append(Row.of(epoch + 1, trained, None if test_loader is None else trainer.evaluate(test_loader)))
+        trained = None
+        for callback in callbacks:
+            callback.on_epoch(state)
+        state.stopping = trainer._ranks.agreed(state.stopping)
+        if run is not None:
+            run.trained = None
+            run.callbacks |= {callback.name: callback.state_dict() for callback in callbacks}
+            run.save(trainer, wait=len(rows) == 1)  # the first at once: from then on it can be resumed
+        if show is not None:
+            show(f"epoch {len(rows):2}/{epochs}  {rows[-1]}")

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from alpha.core import numerics
 from alpha.data import DataLoader
 from alpha.data.checks import whole_number
-from alpha.errors import DataError, TrainingError
+from alpha.errors import DataError, DistributedError, TrainingError
 from alpha.io.files import write_atomically
+from alpha.runtime.ranks import world_size
 from alpha.train.interrupt import interrupt_between_steps
 from alpha.train.trainer import Trainer
 
@@ -94,7 +95,12 @@ def find_learning_rate(
     Raises:
         ValueError: the rates are not above 0 and growing.
         DataError: the loader has no batches, or `steps` is not a whole number of at least 2.
+        DistributedError: several processes train together.
     """
+    if world_size() > 1:
+        raise DistributedError(
+            "find_learning_rate: run it in one process; with N of them the rate suits N times the batch"
+        )
     steps = whole_number("find_learning_rate", "steps", steps, 2)
     if not 0 < lowest < highest < math.inf:
         raise ValueError(f"find_learning_rate: 0 < lowest < highest is needed  (lowest {lowest}, highest {highest})")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alpha.autograd.grad_mode import no_grad
-from alpha.core.tensor import Tensor, full
+from alpha.core.tensor import Tensor, full, tensor
 from alpha.errors import ShapeError, type_name
 from alpha.ops.array.creation import arange
 from alpha.ops.array.joining import stack
@@ -68,6 +68,16 @@ class Metric:
                 self.place(found.device)
             assert self.sums is not None
             self.sums.add_(found.double().reshape(self.shape))
+
+    def sum_up(self, total: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> None:
+        """Count what all processes have counted; `total` gives the sums over them of an array."""
+        own = np.zeros(self.shape, np.float64) if self.sums is None else self.sums.numpy()
+        sums = total(own.reshape(-1)).reshape(self.shape)
+        if self.sums is None:
+            self.sums = tensor(sums)
+        else:  # in place, since a captured step adds to them
+            with no_grad():
+                self.sums.copy_(tensor(sums, device=self.sums.device))
 
     def compute(self) -> Any:
         """Value of the metric over all batches since `reset`. Raises ValueError if there was none."""

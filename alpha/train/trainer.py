@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -67,6 +67,7 @@ from alpha.train.objective import (
     writes,
 )
 from alpha.train.schedules import after_epoch, after_step, check_accepted
+from alpha.train.trainer_ranks import Ranks, own_share
 from alpha.train.trainer_state import load_state_dict, state_dict
 
 if TYPE_CHECKING:
@@ -147,6 +148,7 @@ class Trainer:
         self.model = model
         self.optimizer = self.optimizers[0]
         self.device = get_device(device)
+        self._ranks = Ranks(self.device)
         self.loss = loss
         self.capture, self.resident = capture, resident
         if chosen["step"] is not None and loss is not F.cross_entropy:
@@ -184,19 +186,25 @@ class Trainer:
 
     def _train_epoch(self, loader: DataLoader, steps: int | None, report: Report | None) -> Result:
         """See `train_epoch`; `report(step, loss)` gets the mean loss of about READ_EVERY steps, again and again."""
+        with self._ranks.share(loader, training=True):
+            return self._train_part(loader, steps, report)
+
+    def _train_part(self, loader: DataLoader, steps: int | None, report: Report | None) -> Result:
+        """Train on this process's part of an epoch."""
         if steps is not None:
             steps = whole_number("Trainer", "steps", steps, 1)
-        epoch_seed = self._check_loader(loader)
+        epoch_seed = self._ranks.begin_epoch(loader, self._check_loader(loader))
         if self._unfinished is None:
             self.epoch, self.step = self.epoch + 1, 0
         tally = self._trained
-        tally.begin(f"epoch {self.epoch}", self._unfinished)
+        tally.begin(f"epoch {self.epoch}", own_share(self._unfinished))
         loader.set_epoch(self.epoch - 1, self.step)
         loader.epoch_seed = epoch_seed
         feed, train = self._begin_training(loader)
 
         def step(*batch: Any) -> None:
             tally.learning_rate = float(self.optimizer.param_groups[0]["lr"])
+            self._ranks.count_step()
             before = None if self._updates else writes(self.model)
             train(*batch)
             if before is not None:
@@ -211,6 +219,7 @@ class Trainer:
                 self._compile(feed, total, train)
                 result = self._run(feed, step, tally, loader, total, self.step, report)
         except Interrupted:
+            self._ranks.sum_up(tally)
             self._unfinished, self._same_loader = tally.state_dict(), True
             raise
         self._same_loader = False
@@ -220,6 +229,7 @@ class Trainer:
     def _begin_training(self, loader: DataLoader) -> tuple[Feed, Step]:
         """The batches of the next epoch, and the step that trains on one of them."""
         self.model.train()
+        self._ranks.begin(self.model, self._user_step is not None)
         self._begin_average()
         self._set_augmentation(training=True)
         for optimizer in self.optimizers:
@@ -233,10 +243,17 @@ class Trainer:
         With `ema` they are those of the mean of the weights. Leaves the model in eval mode.
         """
         check_loader(loader)
+        with self._ranks.share(loader, training=False):
+            return self._evaluate_part(loader)
+
+    def _evaluate_part(self, loader: DataLoader) -> Result:
+        """Evaluate this process's part of the data; the result is that of all parts."""
         tally = self._tested
         tally.begin("evaluation")
         for metric in self.metrics.values():
             metric.reset()
+        self._ranks.begin(self.model, self._user_step is not None)
+        self._ranks.evaluate(self._evaluated())
         self.model.eval()
         self._evaluated().eval()
         self._set_augmentation(training=False)
@@ -256,6 +273,8 @@ class Trainer:
         """
         check_loader(loader)
         model = self._evaluated()
+        self._ranks.begin(self.model, self._user_step is not None)
+        self._ranks.evaluate(model)
         self.model.eval()
         model.eval()
         self._set_augmentation(training=False)
@@ -288,6 +307,11 @@ class Trainer:
         """Train until `epochs` epochs are done, and evaluate, record and save each; see `alpha.train.fit`."""
         return fit(self, train_loader, test_loader, epochs, steps=steps, run=run, callbacks=callbacks, show=show)
 
+    def steps_of(self, loader: DataLoader) -> int:
+        """Number of steps in an epoch of training on this loader, by each of the processes that train together."""
+        with self._ranks.share(loader, training=True):
+            return len(loader)
+
     @property
     def schedules(self) -> tuple[LRScheduler, ...]:
         """The schedule, or all of them."""
@@ -318,19 +342,22 @@ class Trainer:
         )
         objective = self._objective(model, self._user_step, self.augment)
         accumulate, clip_norm, averaged = self.accumulate, self.clip_norm, self.averaged
+        before_last = self._ranks.before_last  # context for the parts of a batch before the last one
 
         def train_step(*arguments: Any) -> None:
             whole = batch(*arguments)
             samples = samples_of(whole)
             has_gradient = False
-            for number, part in enumerate(parts_of(whole, accumulate) if accumulate > 1 else [whole]):
+            parts = parts_of(whole, accumulate) if accumulate > 1 else [whole]
+            for number, part in enumerate(parts):
                 count = samples_of(part)
                 loss, numbers, outputs, targets = objective(part)
                 add(loss, outputs, targets, count, number == 0)
                 add_named(numbers, count)
                 if loss.requires_grad:
                     has_gradient = True
-                    (loss if count == samples else loss * (count / samples)).backward()
+                    with before_last() if number < len(parts) - 1 else nullcontext():
+                        (loss if count == samples else loss * (count / samples)).backward()
             if has_gradient:
                 if clip_norm is not None:
                     clip_grad_norm_(model.parameters(), clip_norm)
@@ -411,7 +438,7 @@ class Trainer:
 
     def _step(self, name: str, batch: Batch, make: Callable[[Batch], Step]) -> Step:
         """The step of this name that takes its batches from `batch`, one for all loaders of a data set."""
-        key = name, batch, self.augment, self.averaged
+        key = name, batch, self.augment, self.averaged, self._ranks.before_last
         if key not in self._steps:
             step = make(batch)
             capturing = self.capture is not False
@@ -439,7 +466,7 @@ class Trainer:
     def _steps_of(self, loader: DataLoader, steps: int | None, tally: Tally) -> int:
         """Number of steps of an epoch; raises an error if it cannot begin."""
         total = len(loader) if steps is None else min(steps, len(loader))
-        if total < 1:
+        if total < 1 and not (loader.part is not None and loader.all_samples and not self.model.training):
             raise DataError(f"{tally.name}: no batches of {loader.batch_size} in {loader.samples} samples")
         if device_of(self.model) is not self.device:
             raise DeviceError(
@@ -452,7 +479,8 @@ class Trainer:
         """Compile at once the kernels of `total` steps, and with those of training those of an evaluation."""
         if not isinstance(self.device, CudaDevice):
             return
-        with interrupt_between_steps() as check:
+        with interrupt_between_steps() as held:
+            check = (lambda: None) if self._ranks.many else held  # a rank alone must not stop
             runs = self._kernels.dry_runs(self.device, step, feed, total)
             if runs and self.model.training:
                 self.model.eval()
@@ -481,6 +509,8 @@ class Trainer:
             progress.step_bar(tally.name, precision, total, done) as bar,
         ):
             for arguments in islice(batches, max(0, total - done)):
+                if self._ranks.many and self.model.training:
+                    self._ranks.check(check)  # before a step, which all ranks come to
                 step(*arguments)
                 tally.steps += 1
                 tally.seconds = time.perf_counter() - start
@@ -492,11 +522,13 @@ class Trainer:
                     progress.show(bar, (f"loss {tally.loss:.4f}", *rated, speed, memory))
                     self._report(report, tally)
                 bar.update()
-                check()
+                if not self._ranks.many:  # ranks have different numbers of batches to evaluate
+                    check()
             loader.prepare_epoch()  # while the device works on what is queued
             tally.read()
-            tally.seconds = time.perf_counter() - start
             self._report(report, tally)
+            self._ranks.sum_up(tally, () if self.model.training else self.metrics.values())
+            tally.seconds = time.perf_counter() - start
             live = self.device.memory_stats().live
         numbers = tally.images, tally.loss, tally.accuracy, tally.seconds, live, precision, tally.learning_rate
         return Result(*numbers, metrics=tally.means())

@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 NAME = re.compile(r"(?<![\w/.<>*-])((?:\w+/)*\w+\.(?:py|cu|cuh))\b")
 MADE_UP = {  # in examples, and what Python's own library has
-    *("one.py", "step.py", "contextlib.py", "functools.py"),
+    *("one.py", "program.py", "step.py", "contextlib.py", "functools.py"),
     *("folder/source.cu", "_sm80.cu", "_ffma.cu", "conv_v2.cuh"),
 }
 

@@ -21,6 +21,7 @@ from alpha.data.images.listing import EXTENSIONS, Listing, Samples, endings_of, 
 from alpha.data.images.packed_file import Contents, Part, Rows, needed_bytes, part_of, read_contents
 from alpha.data.source import data_dir
 from alpha.errors import DataError
+from alpha.runtime.activity import busy
 from alpha.runtime.progress import bar as progress_bar
 
 RULE = 1  # how pixels are made of a file; another number makes all packed files anew
@@ -148,7 +149,8 @@ class _Task:
         samples = self.listing.samples
         part.begin(needed_bytes(len(samples), self.size, self.about(self.listing)))
         damaged: dict[int, str] = {}
-        with progress_bar(f"packing {samples.root.name}", len(samples), unit="image") as bar:
+        title = f"packing {samples.root.name}"
+        with busy(title), progress_bar(title, len(samples), unit="image") as bar:
             for place, pixels in enumerate(each(self._pixels, len(samples), self.workers)):
                 bar.update()
                 if isinstance(pixels, str):

@@ -48,6 +48,7 @@ from pathlib import Path
 from alpha import config
 from alpha.errors import CompileError, ConfigError
 from alpha.runtime import fork
+from alpha.runtime.activity import busy
 
 
 def run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -273,7 +274,7 @@ def compile_cached(compiler: Compiler, source: Path, options: Sequence[str], roo
     artefact = _known(name, compiler.suffix)
     if artefact is not None:
         return artefact
-    with one_builder(folder_of("kernels") / f".lock-{name}"):
+    with busy("compiles a kernel"), one_builder(folder_of("kernels") / f".lock-{name}"):
         return _known(name, compiler.suffix) or _build(compiler, source, options, name)
 
 

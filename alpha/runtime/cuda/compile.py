@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 from alpha import config
 from alpha.errors import CompileError, ConfigError
 from alpha.runtime import progress, workers
+from alpha.runtime.activity import busy
 from alpha.runtime.cuda.cache import CommandCompiler, Compiler, Group, compile_cached, failure, read_log, source_root
 from alpha.runtime.cuda.driver import DeviceProperties, Driver
 
@@ -93,7 +94,7 @@ def compile_units(driver: Driver, units: Iterable[Unit], check: Callable[[], obj
         return 0
     group = Group()
     pool = ThreadPoolExecutor(min(workers.cores(), len(missing)), "alpha-compile", initializer=group.join)
-    with progress.bar("compiling kernels", len(missing), unit="kernel", leave=False) as bar:
+    with busy("compiles kernels"), progress.bar("compiling kernels", len(missing), unit="kernel", leave=False) as bar:
         try:
             left = {pool.submit(driver.compile, *unit) for unit in missing}
             while left:

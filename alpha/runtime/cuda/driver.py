@@ -95,6 +95,15 @@ class Driver(Protocol):
     def wait_until(self, event: Any) -> None:
         """Let the host wait for the event."""
 
+    def hand_over(self, queue: Callable[[int], None], beside: bool) -> None:
+        """Call `queue(stream)`, with which another library queues work of its own, on the stream of all work.
+
+        beside: it is a stream of its own, on which the work begins after all that was queued so far.
+        """
+
+    def join(self) -> None:
+        """Let the work that is queued from here on begin after that of `hand_over(.., beside=True)`."""
+
     def copy(self, target: int, source: int, nbytes: int) -> None: ...
 
     def fill(self, address: int, byte: int, nbytes: int) -> None:

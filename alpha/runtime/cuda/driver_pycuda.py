@@ -131,6 +131,8 @@ class PycudaDriver:
         self._shared_limits: dict[tuple[Any, str], int] = {}
         self._ranges: list[Any] = []
         self._uploads: Any = None  # the stream of `begin_upload`
+        self._beside: Any = None  # the stream of `hand_over`
+        self._left_beside = False  # whether there is work on it that `join` has not waited for
         self._images: list[bytes] = []  # of modules: the driver may read a kernel when it is first launched
         self._flights = Flights(self._wait_for_all)
         atexit.register(self.close)
@@ -205,7 +207,7 @@ class PycudaDriver:
         return buffer
 
     def _wait_for_all(self) -> None:
-        for stream in filter(None, (self._main, self._uploads)):
+        for stream in filter(None, (self._main, self._uploads, self._beside)):
             stream.synchronize()
 
     @guarded
@@ -239,6 +241,25 @@ class PycudaDriver:
     @guarded
     def wait_until(self, event: Any) -> None:
         event.synchronize()
+
+    @guarded
+    def hand_over(self, queue: Callable[[int], None], beside: bool) -> None:
+        if not beside:
+            queue(self._stream.handle)
+            return
+        if self._beside is None:
+            self._beside = drv.Stream(NON_BLOCKING)
+        self._beside.wait_for_event(self.record_event())
+        queue(self._beside.handle)
+        self._left_beside = True
+
+    @guarded
+    def join(self) -> None:
+        if self._left_beside:
+            event = drv.Event()
+            event.record(self._beside)
+            self._stream.wait_for_event(event)
+            self._left_beside = False
 
     @guarded
     def copy(self, target: int, source: int, nbytes: int) -> None:
@@ -299,6 +320,7 @@ class PycudaDriver:
 
     @guarded
     def abandon_capture(self) -> None:
+        self._left_beside = False
         bindings.abandon_capture(self._main.handle)
 
     @guarded
@@ -364,7 +386,7 @@ class PycudaDriver:
                 added.close()
         self._shared_limits.clear()  # it holds modules
         self._images.clear()
-        self._stream = self._main = self._uploads = None
+        self._stream = self._main = self._uploads = self._beside = None
         self._staging = None  # type: ignore[assignment]
         # Not pop(): a primary context that pycuda's destructor detaches ends in a warning.
         self._context.detach()

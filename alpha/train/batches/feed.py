@@ -179,7 +179,7 @@ class ResidentFeed:
     def arguments(self) -> Generator[Arguments, None, None]:
         order, first = self._loader.take_epoch()
         device: Any = self._resident.order.device
-        device.write(self._resident.order.array, order.astype(np.int32))
+        device.write(self._resident.order.array.slice_rows(0, len(order)), order.astype(np.int32))
         size = self._loader.batch_size
         for begin in range(first * size, len(self._loader) * size, size):
             self._resident.begin.value = begin

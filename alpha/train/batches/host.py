@@ -93,7 +93,7 @@ def difference(loader: Mapping[str, Any], before: Mapping[str, Any]) -> str:
 
 def can_be_resident(loader: DataLoader) -> bool:
     """True if an epoch is an order of the whole data set, of which batches are made as usual."""
-    return loader.collate_fn is None and is_plain(loader, DataLoader) and loader.samples == len(loader.dataset)
+    return loader.collate_fn is None and is_plain(loader, DataLoader) and loader.all_samples == len(loader.dataset)
 
 
 def is_pair(loader: DataLoader) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alpha.autograd.grad_mode import no_grad
 from alpha.core.tensor import Tensor
@@ -64,6 +65,7 @@ class Tally:
     def begin(self, name: str, state: Mapping[str, Any] | None = None) -> None:
         """Start anew, or from the sums of `state_dict`; `name` is what is counted, for messages."""
         self.name = name
+        self._named_totals: dict[str, float] | None = None
         self._readback.forget()
         held: Mapping[str, Any] = {} if state is None else state
         self.steps = int(held.get("steps", 0))
@@ -88,7 +90,11 @@ class Tally:
 
     def means(self) -> dict[str, float]:
         """Means of the named numbers over the samples so far; waits for the device."""
-        return {name: total / max(1, self.images) for name, total in self.named.numbers().items()}
+        return {name: total / max(1, self.images) for name, total in self._named().items()}
+
+    def _named(self) -> dict[str, float]:
+        """The sums of named numbers, of all processes after `sum_up`."""
+        return self.named.numbers() if self._named_totals is None else self._named_totals
 
     def since_last(self) -> tuple[int, float] | None:
         """(number of steps that are counted, mean loss of those since the last call), or None if there are no more."""
@@ -139,9 +145,29 @@ class Tally:
             raise TrainingError(f"{self.name}: the loss is {known.bad_loss} at step {known.bad_step}; {why}")
         self._known = known
 
-    def state_dict(self) -> dict[str, Any]:
-        """The sums, after reading what is on the device."""
+    @property
+    def names(self) -> list[str]:
+        """The names of the other numbers that were counted here."""
+        return list(self.named.sums)
+
+    def sum_up(self, total: Callable[[NDArray[np.float64]], NDArray[np.float64]], names: Sequence[str]) -> None:
+        """Count from now on what all processes have counted; the sums on the device stay those of this process.
+
+        Args:
+            total: gives the sums over the processes of an array.
+            names: of the numbers that any of them has.
+        """
         self.read()
+        known, named = self._known, self.named.numbers()
+        own = [known.loss, known.hits, known.images, known.rated, *(named.get(name, 0.0) for name in names)]
+        loss, hits, images, rated, *others = total(np.array(own, np.float64)).tolist()
+        self._known = known._replace(loss=loss, hits=int(hits), images=int(images), rated=int(rated))
+        self._named_totals = dict(zip(names, others, strict=True))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The sums, after reading what is on the device, or of all processes after `sum_up`."""
+        if self._named_totals is None:
+            self.read()
         return {
             "steps": self.steps,
             "images": self.images,
@@ -149,6 +175,6 @@ class Tally:
             "loss_sum": self._known.loss,
             "hits": self._known.hits,
             "rated": self._known.rated,
-            "named": self.named.numbers(),
+            "named": self._named(),
             "learning_rate": self.learning_rate,
         }

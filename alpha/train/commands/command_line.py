@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from alpha.config import user_path
+from alpha.distributed import process_group
+from alpha.distributed.environment import place_of
 from alpha.errors import AlphaError, ConfigError, TrainingError
+from alpha.runtime.ranks import rank
 
 N = TypeVar("N", int, float)
 P = ParamSpec("P")
@@ -32,6 +35,18 @@ def print_anything() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def join_ranks(device: str) -> None:
+    """Join the other processes that a launcher has started with this one; only rank 0 prints from then on.
+
+    Args:
+        device: "auto", "cpu" or "cuda".
+    """
+    if place_of().world_size > 1:
+        process_group.init(device)
+        if rank() > 0:
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
 
 
 def command(name: str, if_diverged: str = "") -> Callable[[Callable[P, int]], Callable[P, int]]:
@@ -56,6 +71,7 @@ def command(name: str, if_diverged: str = "") -> Callable[[Callable[P, int]], Ca
             except AlphaError as error:
                 advice = f": {if_diverged}" if if_diverged and isinstance(error, TrainingError) else ""
                 print(f"{name}: {error}{advice}", file=sys.stderr)
+                process_group.fail(error, 2)  # the other ranks, if there are some, end with this one
                 return 2
             except KeyboardInterrupt:
                 return 128 + signal.SIGINT

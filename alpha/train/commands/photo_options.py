@@ -15,7 +15,7 @@ from alpha.models import saved
 from alpha.train import Run
 from alpha.train.commands.command_line import Parser, fraction, natural_int, path, positive_float, positive_int
 from alpha.train.commands.fine_tuning import start_of
-from alpha.train.commands.resumed import change_options, check_agreement
+from alpha.train.commands.resumed import change_options, check_agreement, share_batch
 
 AUGMENTATIONS = ("none", "basic", "strong")
 DEFAULTS = {
@@ -142,6 +142,7 @@ def resumed_options(args: argparse.Namespace, run: Run) -> tuple[dict[str, Any],
     options = run.options
     if "folder" not in options or "network" not in options:
         raise CheckpointError(f"{run.folder}: is not a run of alpha-train")
+    share_batch(run.folder, options)
     given = {name: value for name, value in vars(args).items() if name in options and value is not None}
     if "folder" in given:  # the photos were moved
         options["folder"] = str(given.pop("folder").resolve())

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from alpha.errors import CheckpointError
+from alpha.runtime.ranks import world_size
 from alpha.train.schedules import change_rates
 from alpha.train.trainer import Trainer
 
@@ -25,6 +26,22 @@ def change_options(options: dict[str, Any], given: dict[str, Any]) -> list[str]:
             options[name] = given[name]
         given.pop(name, None)
     return changes
+
+
+def share_batch(folder: Path, options: dict[str, Any]) -> None:
+    """Let the processes of now share the steps of a run, though it may have begun with another number of them.
+
+    Raises:
+        CheckpointError: they cannot share a batch equally.
+    """
+    before, now = options.get("processes", 1), world_size()  # runs of before have none
+    whole = options["batch_size"] * before
+    if whole % now:
+        fitting = ", ".join(str(count) for count in range(1, whole + 1) if whole % count == 0)
+        raise CheckpointError(
+            f"{folder}: a step of the run has {whole} images, which {now} processes cannot share: use one of {fitting}"
+        )
+    options |= {"batch_size": whole // now, "processes": now}
 
 
 def with_changes(trainer: Trainer, options: Mapping[str, Any], changes: Sequence[str], steps: int) -> str:

@@ -42,7 +42,7 @@ from alpha.train import (
     save_curves,
 )
 from alpha.train.callbacks import weights_name
-from alpha.train.commands.command_line import command
+from alpha.train.commands.command_line import command, join_ranks
 from alpha.train.commands.fine_tuning import take_weights
 from alpha.train.commands.photo_options import check_output, new_options, parse, resumed_options
 from alpha.train.commands.photos import Photos, read_photos
@@ -94,6 +94,7 @@ def callbacks_of(options: dict[str, Any], folder: Path) -> list[Callback]:
 
 
 def train(args: argparse.Namespace) -> int:
+    join_ranks(args.device or "auto")
     run = Run.resume(args.resume) if args.resume else None
     options, changes = resumed_options(args, run) if run else (new_options(args), [])
     if run is None:
@@ -124,6 +125,7 @@ def train(args: argparse.Namespace) -> int:
         )
     options["split"] = split
     options["batch_size"] = options["batch_size"] or fitting_batch(len(photos.train_set))
+    options["processes"] = alpha.distributed.world_size()
 
     alpha.manual_seed(seed)
     model = built(options["model"], arguments, size)
@@ -144,7 +146,7 @@ def train(args: argparse.Namespace) -> int:
     trainer, train_loader = trainer_of(model, options, photos)
     if run is not None:
         run.restore(trainer)
-        given = with_changes(trainer, options, changes, len(train_loader))
+        given = with_changes(trainer, options, changes, trainer.steps_of(train_loader))
         print(f"{run.folder}: goes on after step {trainer.step} of epoch {trainer.epoch}{given}", flush=True)
         if changes:
             run.callbacks.pop(EarlyStopping.name, None)  # its count begins anew
@@ -188,23 +190,23 @@ def fitting_batch(photos: int) -> int:
 
 
 def trainer_of(model: Module, options: dict[str, Any], photos: Photos) -> tuple[Trainer, DataLoader]:
-    count, batch = len(photos.train_set), min(options["batch_size"], len(photos.train_set))
+    count = -(-len(photos.train_set) // alpha.distributed.world_size())  # of each process
+    batch = min(options["batch_size"], count)
     # a short last batch would have too few samples for the statistics of a BatchNorm
     loader = DataLoader(photos.train_set, batch, shuffle=True, seed=options["seed"], drop_last=count > batch)
     optimizer = alpha.optim.AdamW(model.parameters(), lr=options["lr"])
-    schedule = None
-    if options["schedule"] == "cosine":
-        schedule = alpha.optim.CosineAnnealingLR(optimizer, options["epochs"] * len(loader))
     device = alpha.get_device(options["device"])
-    trainer = Trainer(
-        model, optimizer, device, schedule=schedule, precision=options["precision"], ema=options["ema"]
-    )  # fmt: skip
+    trainer = Trainer(model, optimizer, device, precision=options["precision"], ema=options["ema"])
+    if options["schedule"] == "cosine":
+        trainer.schedule = alpha.optim.CosineAnnealingLR(optimizer, options["epochs"] * trainer.steps_of(loader))
     trainer.augment = augmentation(options["augment"], options["image_size"], len(photos.classes))
     return trainer, loader
 
 
 def finish(run: Run, photos: Photos, outputs: Any) -> None:
     """Draw the curves, write the report, and say where they are and what can be done with them."""
+    if alpha.distributed.rank():
+        return
     o = run.options
     name = Path(o["folder"]).name
     title = f"{o['model']} on {name}, {o['image_size']}x{o['image_size']}, batch {o['batch_size']}, {o['precision']}"

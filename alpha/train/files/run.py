@@ -17,9 +17,12 @@ import numpy as np
 
 from alpha.config import user_path
 from alpha.core.numerics import computed_precision, is_floating
+from alpha.distributed.process_group import current
 from alpha.errors import CheckpointError, TrainingError
 from alpha.io.files import make_folder, new_folder
 from alpha.io.serialization import save_weights
+from alpha.runtime.activity import busy
+from alpha.runtime.ranks import rank
 from alpha.train.background import Background
 from alpha.train.files.history import History, Result, Row
 from alpha.train.files.state_file import as_text, changed, environment, evaluated_weights, load_state, save_state
@@ -46,7 +49,7 @@ class Run:
         saved: whether this run has been saved, so that it can be resumed.
     """
 
-    def __init__(self, folder: Path, options: Mapping[str, Any], claim: int) -> None:
+    def __init__(self, folder: Path, options: Mapping[str, Any], claim: int | None) -> None:
         self.folder = folder
         self.options = dict(options)
         self.history = History(folder / HISTORY)
@@ -54,8 +57,9 @@ class Run:
         self.callbacks: dict[str, Any] = {}
         self.saved = False
         self._takes_back: tuple[Path, ...] = ()  # what `discard` removes
-        self._claim = claim  # the descriptor of run.json, locked as long as it is open
-        self._close = weakref.finalize(self, os.close, claim)
+        # the descriptor of run.json, locked as long as it is open; None on a process that does not write
+        self._claim = claim
+        self._close = weakref.finalize(self, lambda: None if claim is None else os.close(claim))
         self._state: Mapping[str, Any] | None = None
         self._environment: Mapping[str, str] = {}  # in which it was saved
         self._writer = Background()
@@ -69,11 +73,17 @@ class Run:
         Nothing of another run is touched; with `overwrite` its files are replaced when this run first saves.
         Raises CheckpointError if `folder` holds a run and `overwrite` is False, or that run is still going on.
         """
+        group = current()
+        if rank() > 0:
+            assert group is not None
+            return cls(Path(group.told("the folder of the run")), options, None)
         made = folder is None or not user_path(folder).exists()
         folder = new_folder(user_path(default)) if folder is None else user_path(folder)
         old = _held(folder)
         run = cls(folder, options, _claim(folder, options, overwrite))
         run._takes_back = (folder,) if made else () if old else (folder / OPTIONS,)
+        if group is not None:
+            group.told("the folder of the run", str(folder))
         return run
 
     @classmethod
@@ -88,7 +98,7 @@ class Run:
             why = "the run there was stopped before it saved anything" if held else "there is no run"
             raise CheckpointError(f"{folder}: has no {CHECKPOINT}: {why}; nothing to resume")
         try:
-            claim = _lock(folder, os.O_CREAT)
+            claim = None if rank() > 0 else _lock(folder, os.O_CREAT)
         except OSError as error:
             raise CheckpointError(f"{folder / OPTIONS}: cannot be written: {error.strerror}") from error
         run = cls(folder, {}, claim)
@@ -136,12 +146,16 @@ class Run:
 
         With `wait` False the state is copied to the host, and written while the program goes on. If the next `save`
         comes before the writing has begun, only the newer state is written. `wait()` and `close()` wait for the files;
-        an error of the writing is raised by them or by the next `save`.
+        an error of the writing is raised by them or by the next `save`. Of several processes that train together only
+        rank 0 writes.
 
         Raises:
             TrainingError: a weight is not finite; the files of the last epoch are intact then.
             CheckpointError: a file cannot be written.
         """
+        claim = self._claim
+        if claim is None:
+            return
         state = trainer.state_dict()
         precision = computed_precision(trainer.device.name, trainer.precision)
         place = {"precision": precision, "epoch": trainer.epoch, "step": trainer.step}
@@ -165,7 +179,7 @@ class Run:
         def write() -> None:
             save_weights(self.folder / WEIGHTS, weights, {**as_text(options), **place})
             history.save()
-            _write_options(self._claim, options)
+            _write_options(claim, options)
             save_state(self.folder / CHECKPOINT, checkpoint)
             self.saved = True
 
@@ -175,7 +189,8 @@ class Run:
 
     def wait(self) -> None:
         """Wait until what was saved is written. Raises CheckpointError if a file could not be written."""
-        self._writer.wait()
+        with busy("writes the run"):
+            self._writer.wait()
 
     def __repr__(self) -> str:
         best = [row.test_accuracy for row in self.history.rows if row.test_accuracy is not None]

@@ -104,6 +104,7 @@ class EmulatedDriver:
         self._stacks = FiberStacks(self._compiler.stack_bytes)
         self._launches = 0
         self._captured: list[Prepare] | None = None  # what a capture has recorded so far
+        self._left_beside = False  # whether work was handed over beside that nothing has joined
 
     def raw_memory(self, scratch: bool) -> RawMemory:
         """Each array is an allocation of its own, so that each has its guards; scratch is reused within a step."""
@@ -155,6 +156,16 @@ class EmulatedDriver:
 
     def wait_until(self, event: float) -> None:
         self.owner.check("wait_until")
+
+    def hand_over(self, queue: Callable[[int], None], beside: bool) -> None:
+        """Let the work run at once, or record it; a fault comes from the other library itself."""
+        self.owner.check("hand_over")
+        self._left_beside = self._left_beside or beside
+        self._do(lambda: (partial(queue, 0), str))
+
+    def join(self) -> None:
+        self.owner.check("join")
+        self._left_beside = False
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         self.owner.check("copy")
@@ -269,11 +280,13 @@ class EmulatedDriver:
         self.owner.check("end_capture")
         if self._captured is None:
             raise DeviceError("end_capture: no capture has begun")
+        if self._left_beside:
+            raise DeviceError("end_capture: work on the stream beside has not joined")
         captured, self._captured = self._captured, None
         return captured
 
     def abandon_capture(self) -> None:
-        self._captured = None
+        self._captured, self._left_beside = None, False
 
     def replay(self, graph: list[Prepare], done: list[Any]) -> None:
         self.owner.check("replay")

@@ -1,0 +1,251 @@
+"""DataParallel: a model whose gradients are averaged over all processes while the backward pass makes them.
+
+Gradients are put in buckets, in the order in which a backward pass makes them: from the last parameter to the first.
+When all of a bucket are complete, they are reduced in place, beside the backward pass, so nothing is copied. The end of
+the pass waits for them. In a captured step the reductions are a branch of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from alpha.autograd.listeners import listen
+from alpha.autograd.versions import array_of
+from alpha.core.dtypes import bfloat16
+from alpha.core.primitive import Array
+from alpha.core.tensor import Tensor
+from alpha.distributed.exchange import Engine
+from alpha.distributed.process_group import current
+from alpha.errors import DistributedError, GradientError
+from alpha.module.module import Module, device_of
+from alpha.module.parameter import Uninitialized
+from alpha.ops.kernel.casts import cast
+from alpha.ops.kernel.options import real
+
+FIRST_BUCKET = 2**20  # bytes: small, so that the first reduction begins early
+MIB = 2**20
+COMPRESSIONS = (None, "bf16")
+REFUSED, ZEROS, SKIPPED = "refused", "zeros", "skipped"  # parameters that a pass does not reach
+SHOWN = 8  # names in a message
+
+
+def buckets_of(sizes: Sequence[int], limit: int) -> list[list[int]]:
+    """Numbers of parameters, of these sizes in bytes, in buckets: the last parameter first, the first bucket small."""
+    buckets: list[list[int]] = []
+    room = 0
+    for number in reversed(range(len(sizes))):
+        if not buckets or room <= 0:
+            room = min(FIRST_BUCKET, limit) if not buckets else limit
+            buckets.append([])
+        buckets[-1].append(number)
+        room -= sizes[number]
+    return buckets
+
+
+def _engine() -> Engine:
+    """The engine of the group; no object of a step holds it, since it counts what it does.
+
+    Raises:
+        DistributedError: the process has left the group.
+    """
+    group = current()
+    if group is None or group.engine is None:
+        raise DistributedError("DataParallel: this process has left the group; call alpha.distributed.init() again")
+    return group.engine
+
+
+class Reducer:
+    """Listens to backward passes, and averages gradients bucket by bucket; see `alpha.autograd.listeners`.
+
+    Attributes:
+        active: whether the next backward pass averages gradients.
+        unused: what becomes of parameters that a pass does not reach: REFUSED, ZEROS or SKIPPED.
+    """
+
+    def __init__(self, named: Sequence[tuple[str, Tensor]], limit: int, halved: bool, unused: str) -> None:
+        self.active = True
+        self.unused = unused
+        self._halved = halved
+        self._named = list(named)
+        self._buckets = buckets_of([parameter.array.nbytes for _, parameter in named], limit)
+        self._places = {parameter: number for number, (_, parameter) in enumerate(named)}
+        self._ready: set[int] = set()
+        self._begun = 0  # buckets that are being reduced
+        self._halves: list[tuple[Tensor, Array]] = []  # gradients, and the numbers of half their size that are sent
+
+    def ready(self, leaf: Tensor) -> None:
+        if not self.active:
+            return
+        self._ready.add(self._places[leaf])
+        while self._begun < len(self._buckets) and self._ready.issuperset(self._buckets[self._begun]):
+            self._reduce(self._buckets[self._begun])
+            self._begun += 1
+
+    def _reduce(self, bucket: list[int]) -> None:
+        gradients = [grad for number in bucket if (grad := self._named[number][1]._grad) is not None]
+        arrays = [array_of(grad) for grad in gradients]
+        if not arrays:
+            return
+        if self._halved:
+            arrays = [cast(array, bfloat16, 1.0, 0.0) for array in arrays]
+            self._halves += zip(gradients, arrays, strict=True)
+        _engine().all_reduce(arrays, "mean", beside=True)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> None:
+        """None: the copy of a model averages nothing."""
+
+    def finish(self) -> None:
+        if not self.active:
+            return
+        missing = [
+            number
+            for number, (_, parameter) in enumerate(self._named)
+            if number not in self._ready and parameter._requires_grad
+        ]
+        if missing and self.unused == REFUSED:
+            names = [self._named[number][0] for number in missing]
+            raise GradientError(
+                f"DataParallel: {len(names)} of {len(self._named)} parameters got no gradient in this backward pass: "
+                f"{', '.join(names[:SHOWN])}{', ..' if len(names) > SHOWN else ''}; the other ranks wait for them. Use "
+                "them, freeze them (requires_grad = False), or give DataParallel find_unused_parameters=True, which "
+                "takes zeros for them; a Trainer leaves them out if it has a step="
+            )
+        if self.unused == ZEROS:
+            self._ready.update(missing)
+            for number in missing:
+                parameter = self._named[number][1]
+                if parameter._grad is None:
+                    parameter._grad = Tensor(parameter.device.zeros(parameter.shape, parameter.dtype))
+        for bucket in self._buckets[self._begun :]:
+            self._reduce([number for number in bucket if number in self._ready])
+        _engine().join()
+        for grad, half in self._halves:
+            grad.array = cast(half, grad.dtype, 1.0, 0.0)
+        self._forget()
+
+    def abandon(self) -> None:
+        _engine().join()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._ready.clear()
+        self._halves.clear()
+        self._begun = 0
+
+
+class DataParallel(Module):
+    """A model of which every process trains a copy on a part of the batch of its own.
+
+    Weights and buffers begin as those of rank 0. `backward` leaves the mean of all ranks in `.grad`, so optimizers make
+    the same step everywhere; a loss that is the mean of a rank's batch makes them the gradients of the mean over all
+    batches, if these are of one size. Statistics of batch normalisation are those of each rank's own batch (see
+    `SyncBatchNorm`). Before an evaluation on all ranks `take_buffers()` gives them the running means of rank 0. All
+    ranks must call forward and backward alike.
+
+    In a group of one, or if nothing is trained, it is the model itself under another name.
+
+    Args:
+        module: the model, on the group's device.
+        device_ids, output_device: change nothing; a process has one GPU.
+        bucket_cap_mb: MiB of gradients that are reduced together; the first ones at 1 MiB.
+        find_unused_parameters: True takes zeros for the gradients of parameters that a backward pass does not reach.
+            By default that is an error, which names them.
+        broadcast_buffers: changes nothing: `take_buffers()` gives all ranks the buffers of rank 0.
+        compression: "bf16" sends gradients in half the bytes, rounded to bfloat16.
+
+    Attributes:
+        module: the model. Save its `state_dict()`: the keys do not begin with "module." then, and any number of
+            processes can load them.
+        require_backward_grad_sync: False within `no_sync()`.
+
+    Raises:
+        DistributedError: `alpha.distributed.init()` was not called, the model is on another device, or names, shapes
+            and dtypes of the ranks' parameters are not the same.
+        GradientError: from `backward`: parameters got no gradient.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        device_ids: Sequence[Any] | None = None,
+        output_device: Any = None,
+        *,
+        bucket_cap_mb: float = 25,
+        find_unused_parameters: bool = False,
+        broadcast_buffers: bool = True,
+        compression: str | None = None,
+    ) -> None:
+        group = current()
+        if group is None:
+            raise DistributedError("DataParallel: call alpha.distributed.init() before")
+        if real("DataParallel", "bucket_cap_mb", bucket_cap_mb) <= 0:
+            raise ValueError(f"DataParallel: bucket_cap_mb={bucket_cap_mb} is not above 0")
+        if compression not in COMPRESSIONS:
+            raise ValueError(f"DataParallel: compression={compression!r}, expected None or 'bf16'")
+        self.module = module
+        self.require_backward_grad_sync = True
+        self._reducer: Reducer | None = None
+        if group.engine is None:
+            return
+        lazy = [name for name, value in module.named_tensors() if isinstance(value, Uninitialized)]
+        if lazy:
+            raise DistributedError(f"DataParallel: {lazy[0]} has no shape yet; call the model once on a batch before")
+        if device_of(module) is not group.device:
+            raise DistributedError(
+                f"DataParallel: the model is on {device_of(module).name}, the group on {group.device.name}; move it "
+                f"by model.to({group.device.name!r})"
+            )
+        tensors = list(module.named_tensors())
+        group.compare_lines(
+            "parameters and buffers",
+            [
+                f"{name} {value.dtype.name} {value.shape}{' trained' if value.requires_grad else ''}"
+                for name, value in tensors
+            ],
+        )
+        self._send([value for _, value in tensors])
+        trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+        if trained:
+            limit, halved = int(bucket_cap_mb * MIB), compression is not None
+            self._reducer = Reducer(trained, limit, halved, ZEROS if find_unused_parameters else REFUSED)
+            for _, parameter in trained:
+                listen(parameter, self._reducer)
+
+    def _send(self, tensors: Sequence[Tensor]) -> None:
+        """Give tensors the values of rank 0."""
+        _engine().broadcast([array_of(value) for value in tensors], 0)
+        for value in tensors:
+            value._version.bump("broadcast")
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+    def take_buffers(self, model: Module | None = None) -> None:
+        """Give the buffers of a model, by default of this one, the values of rank 0; all ranks call it at once."""
+        if self._reducer is not None and (buffers := list((model or self.module).buffers())):
+            self._send(buffers)
+
+    def skip_unused(self) -> None:
+        """Leave out, from now on, parameters that a pass does not reach; they must be the same on all ranks."""
+        if self._reducer is not None:
+            self._reducer.unused = SKIPPED
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Context in which backward passes add to the gradients of this rank alone.
+
+        The first backward pass behind it averages what has come together.
+        """
+        before = self.require_backward_grad_sync
+        self._set_active(False)
+        try:
+            yield
+        finally:
+            self._set_active(before)
+
+    def _set_active(self, active: bool) -> None:
+        self.require_backward_grad_sync = active  # on which a captured step depends
+        if self._reducer is not None:
+            self._reducer.active = active

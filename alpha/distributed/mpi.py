@@ -1,0 +1,99 @@
+"""MPI for arrays of numpy, through mpi4py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alpha.distributed.exchange import nothing
+from alpha.errors import DistributedError
+
+INSTALL = "pip install mpi4py mpich (or an MPI of the system)"
+
+
+def library() -> Any:
+    """`mpi4py.MPI`, which joins the processes of mpirun when it is imported.
+
+    Raises:
+        DistributedError: it is missing, or finds no MPI.
+    """
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise DistributedError(f"processes on a CPU talk through MPI, which is missing ({error}): {INSTALL}") from None
+    return MPI
+
+
+class MpiEngine:
+    """The processes that mpirun or srun has started, on host memory.
+
+    Raises:
+        DistributedError: MPI sees another number of processes than the launcher has said.
+    """
+
+    name = "mpi"
+
+    def __init__(self, rank: int, world_size: int) -> None:
+        self.begin: Callable[[], None] = nothing
+        self._mpi = library()
+        self._comm = self._mpi.COMM_WORLD.Dup()
+        self._size = self._comm.Get_size()
+        found = self._comm.Get_rank(), self._size
+        if found != (rank, world_size):
+            raise DistributedError(
+                f"MPI sees rank {found[0]} of {found[1]} processes, the launcher rank {rank} of {world_size}: on a CPU "
+                f"start them by `mpirun -n {world_size}` or `python -m alpha.run --cpus {world_size}`"
+            )
+        self._operations = {"sum": self._mpi.SUM, "mean": self._mpi.SUM, "min": self._mpi.MIN, "max": self._mpi.MAX}
+
+    def all_reduce(self, arrays: Sequence[NDArray[Any]], operation: str, beside: bool = False) -> None:
+        self.begin()
+        for array in arrays:
+            wide = _wide(array)
+            self._comm.Allreduce(self._mpi.IN_PLACE, wide, self._operations[operation])
+            self._take(array, wide, operation)
+
+    def join(self) -> None: ...
+
+    def broadcast(self, arrays: Sequence[NDArray[Any]], source: int) -> None:
+        self.begin()
+        for array in arrays:
+            self._comm.Bcast(_bytes(array), source)
+
+    def all_gather(self, target: NDArray[Any], source: NDArray[Any]) -> None:
+        self.begin()
+        self._comm.Allgather(_bytes(source), _bytes(target))
+
+    def reduce_scatter(self, target: NDArray[Any], source: NDArray[Any], operation: str) -> None:
+        self.begin()
+        wide, part = _wide(source), _wide(target)
+        self._comm.Reduce_scatter_block(wide, part, self._operations[operation])
+        self._take(target, part, operation)
+
+    def _take(self, array: NDArray[Any], reduced: NDArray[Any], operation: str) -> None:
+        """Put what was reduced into the array."""
+        if operation == "mean":
+            np.divide(reduced, self._size, out=reduced)
+        if reduced is not array:
+            array[...] = reduced
+
+    def close(self) -> None:
+        if self._comm != self._mpi.COMM_NULL:
+            self._comm.Free()
+
+    def abort(self) -> None:
+        self._mpi.COMM_WORLD.Abort(1)
+
+
+def _wide(array: NDArray[Any]) -> NDArray[Any]:
+    """The array itself, or a copy in a dtype that MPI can add up: float32 of 16-bit numbers, uint8 of bool."""
+    if array.dtype == np.bool_:
+        return array.view(np.uint8)
+    return array.astype(np.float32) if array.dtype.itemsize == 2 and array.dtype.kind in "fV" else array
+
+
+def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
+    return array.reshape(-1).view(np.uint8)

@@ -1,0 +1,78 @@
+"""A program as a process of MPI: `mpiexec -n 2 python -m alpha.distributed.mpi_program [-m] PROGRAM [ARGUMENT ...]`.
+
+A process that ends with an error ends the others, too. By itself MPI lets them wait for ever for one that is gone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import runpy
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from alpha.distributed.environment import place_of
+from alpha.errors import AlphaError
+
+PR_SET_PDEATHSIG = 1
+STOPPED = 128 + signal.SIGINT  # of a process that Ctrl-C has stopped: others may still be saving
+
+
+def end_with(parent: int) -> None:
+    """Let the system kill this process when its parent, whose id is given, is gone; Linux alone can."""
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it was gone before
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def run_program(arguments: list[str]) -> None:
+    """Run a program, or with "-m" a module, as Python does: arguments, `__main__` and the first folder of the path."""
+    is_module = arguments[0] == "-m"
+    sys.argv = arguments[is_module:]
+    if not getattr(sys.flags, "safe_path", False):  # else Python puts no folder there
+        sys.path[0] = str(Path.cwd() if is_module else Path(sys.argv[0]).resolve().parent)
+    if is_module:
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def status_of(error: BaseException) -> int:
+    """The status with which Python ends after an exception."""
+    if isinstance(error, KeyboardInterrupt):
+        return STOPPED
+    code = error.code if isinstance(error, SystemExit) else 1
+    return code if isinstance(code, int) else int(code is not None)
+
+
+def start() -> None:
+    """Run the program that the command line names, and tell MPI if it fails."""
+    end_with(os.getppid())
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # as on GPUs; the input that mpiexec gives has no end
+    mpi: Any = importlib.import_module("mpi4py.MPI")  # before the program, whose first line may fail
+    try:
+        place, size = place_of(), mpi.COMM_WORLD.Get_size()
+    except AlphaError as error:
+        sys.exit(f"alpha-run: {error}")
+    if size != place.world_size:
+        sys.exit(
+            f"alpha-run: mpiexec has started {place.world_size} processes, but mpi4py finds {size}: they belong to "
+            f"different libraries ({mpi.get_vendor()[0]} is that of mpi4py); `pip install mpi4py mpich` has both"
+        )
+    try:
+        run_program(sys.argv[1:])
+    except BaseException as error:
+        status = status_of(error)
+        if status not in (0, STOPPED):
+            print(f"alpha-run: rank {place.rank} ended with status {status}", file=sys.stderr, flush=True)
+            importlib.import_module("mpi4py.run").set_abort_status(status)  # when it ends, after its traceback
+        raise
+
+
+if __name__ == "__main__":
+    start()

@@ -1,0 +1,375 @@
+"""Group of the processes that train together, and the functions that all of them call at once.
+
+    alpha.distributed.init()                        # from the variables of torchrun, mpirun, srun or `alpha.run`
+    print(alpha.distributed.rank(), alpha.distributed.world_size())
+    alpha.distributed.all_reduce(total)             # in place, on every rank
+
+A program that was started alone is a group of one, in which each of them does nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import math
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alpha import config
+from alpha.autograd.versions import array_of, check_writable
+from alpha.core.numerics import is_floating
+from alpha.core.tensor import Tensor
+from alpha.distributed.environment import Place, choose_gpu, place_of
+from alpha.distributed.exchange import OPERATIONS, Engine
+from alpha.distributed.mpi import MpiEngine
+from alpha.distributed.rank_watch import Judge, Watch, new_judge
+from alpha.distributed.store import Board, Client, own_address
+from alpha.errors import DistributedError, ShapeError
+from alpha.runtime import Device, get_device, progress
+from alpha.runtime.cuda.cuda_device import CudaDevice
+from alpha.runtime.ranks import set_ranks, world_size
+from alpha.runtime.registry import opened
+
+TIMEOUT = 25.0  # seconds
+MPI = ("Open MPI", "MPICH")  # launchers that MPI itself knows the ranks of
+
+
+@dataclass
+class Group:
+    """The processes of a training, as this one sees them.
+
+    Attributes:
+        engine: moves arrays between them; None in a group of one.
+        client: reads what the ranks have put on rank 0's board; None in a group of one.
+    """
+
+    place: Place
+    device: Device
+    timeout: float
+    engine: Engine | None = None
+    client: Client | None = None
+    board: Board | None = None
+    judge: Judge | None = None
+    watch: Watch | None = None
+    checks: int = field(default=0)
+
+    def texts(self, what: str, text: str) -> list[str]:
+        """The texts that all ranks give, in the order of ranks. `what` says of what, in errors."""
+        if self.client is None:
+            return [text]
+        seconds = self._wait()
+        key = f"{self.checks}: {what}"
+        self.client.post(key, text, seconds)
+        return self.client.gather(key, range(self.place.world_size), seconds)
+
+    def told(self, what: str, text: str = "") -> str:
+        """The text that rank 0 gives, on all ranks."""
+        if self.client is None:
+            return text
+        seconds = self._wait()
+        key = f"{self.checks}: {what}"
+        if self.place.rank == 0:
+            self.client.post(key, text, seconds)
+        return self.client.gather(key, range(1), seconds)[0]
+
+    def _wait(self) -> float:
+        """Count an exchange of texts; the seconds to wait for the others, as long as the watch lets them if it runs."""
+        self.checks += 1
+        if self.watch is None:
+            return self.timeout
+        self.watch.count()
+        return math.inf
+
+    def compare(self, what: str, text: str) -> None:
+        """Compare a text with that of the other ranks.
+
+        Raises:
+            DistributedError: it differs; names `what`, the ranks and their texts.
+        """
+        found = self.texts(what, text)
+        others = [rank for rank, other in enumerate(found) if other != found[0]]
+        if others:
+            raise DistributedError(
+                f"{what} of rank 0 is {_short(found[0])}, of rank {others[0]} {_short(found[others[0]])}"
+                f"{f' ({len(others)} of {len(found)} ranks differ from rank 0)' if len(others) > 1 else ''}"
+            )
+
+    def compare_lines(self, what: str, lines: list[str]) -> None:
+        """Compare many lines with those of the other ranks; an error shows the first that differs here."""
+        self.compare(f"the number of {what}", str(len(lines)))
+        digest = hashlib.blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
+        found = [json.loads(text) for text in self.texts(what, json.dumps([digest, [] if self.place.rank else lines]))]
+        others = [rank for rank, (other, _) in enumerate(found) if other != found[0][0]]
+        if others:
+            first = next((pair for pair in zip(found[0][1], lines, strict=False) if pair[0] != pair[1]), None)
+            seen = f": {first[0]} on rank 0, {first[1]} on rank {self.place.rank}" if first else ""
+            raise DistributedError(f"the {what} of rank {others[0]} are not those of rank 0{seen}")
+
+    def total(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The sums over all ranks of numbers on the host."""
+        if self.engine is None:
+            return values
+        array = self.device.upload(np.array(values, np.float64))
+        self.engine.all_reduce([array], "sum")
+        return self.device.download(array)
+
+    def close(self) -> None:
+        """Take leave of the others; rank 0 waits until they have left, too."""
+        if self.watch is not None:
+            self.watch.leave(self.judge)
+        if self.engine is not None:
+            self.engine.close()
+        if self.board is not None:
+            self.board.close()
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:200]}.."
+
+
+_group: Group | None = None
+
+
+def current() -> Group | None:
+    """The group that `init` has made, or None."""
+    return _group
+
+
+def init(device: str = "auto", timeout: float = TIMEOUT) -> None:
+    """Join the processes that a launcher has started: torchrun, mpirun, srun or `python -m alpha.run`.
+
+    Each process gets one GPU of its machine, by its local rank. So call it before anything else uses the GPU. On a CPU
+    the processes talk through MPI. A process that was started alone becomes a group of one.
+
+    Args:
+        device: "cuda", "cpu", or "auto", which is the GPU where it works.
+        timeout: seconds to wait for the other processes, here and where ranks are compared; and seconds after which a
+            rank hangs that has not begun an exchange in which the others wait. Then all ranks end, and say which it
+            was. So do they if a rank dies or raises an error.
+
+    Raises:
+        ConfigError: the variables of the launcher do not fit together; the message names them.
+        DistributedError: a rank is missing, or the ranks have another version of Alpha or another kind of device;
+            NCCL or MPI is missing; or `init` was called before.
+        DeviceError: there is no such device, or the GPU was used before.
+    """
+    global _group
+    if _group is not None:
+        raise DistributedError("init: this process has joined a group already; call shutdown() before")
+    place = place_of()
+    if place.world_size > 1 and device != "cpu" and config.CUDA_DRIVER.choice() != "emulated":
+        if opened("cuda") is not None and place.local_size > 1:
+            raise DistributedError("init: the GPU is in use already; call alpha.distributed.init() first of all")
+        os.environ["CUDA_VISIBLE_DEVICES"] = choose_gpu(place, os.environ)
+    group = Group(place, get_device(device), timeout)
+    if place.world_size > 1:
+        _connect(group)
+    _group = group
+    set_ranks(place.rank, place.world_size)
+    progress.silence(place.rank > 0)
+    atexit.register(shutdown)
+
+
+def _connect(group: Group) -> None:
+    """Find the other ranks, compare with them what must be equal, and make the engine."""
+    place, device = group.place, group.device
+    on_gpu = isinstance(device, CudaDevice)
+    mpi = None if on_gpu else MpiEngine(place.rank, place.world_size)  # first: without it nobody finds the others
+    address, port, job = _meeting_point(group)
+    group.client = Client(address, port, job, place.rank)
+    group.compare("Alpha's version", config.VERSION)
+    group.compare("the device", device.name)
+    group.compare("numpy's version", np.__version__)
+    group.engine = engine = _nccl(group, device) if isinstance(device, CudaDevice) else mpi
+    assert engine is not None
+    group.watch = Watch(group.client, place.rank, place.world_size, engine.abort, group.timeout)
+    engine.begin = group.watch.count
+
+
+def _nccl(group: Group, device: CudaDevice) -> Engine:
+    """The engine of GPUs, with the unique id of rank 0."""
+    from alpha.distributed import nccl
+
+    client, place = group.client, group.place
+    assert client is not None
+    if place.rank == 0:
+        client.post("nccl", nccl.unique_id().hex())
+    identity = bytes.fromhex(client.gather("nccl", range(1), group.timeout)[0])
+    return nccl.NcclEngine(device, place.rank, place.world_size, identity)
+
+
+def _meeting_point(group: Group) -> tuple[str, int, str]:
+    """Address, port and name of rank 0's board, which rank 0 begins to serve."""
+    place = group.place
+    if place.rank == 0:
+        group.judge = new_judge(place.world_size, group.timeout)
+    functions = {} if group.judge is None else group.judge.functions
+    if place.launcher in MPI and not place.address:
+        from alpha.distributed.mpi import library
+
+        where: Any = None
+        if place.rank == 0:
+            group.board = Board(job := os.urandom(8).hex())
+            where = own_address(), group.board.serve(0, functions), job
+        found: tuple[str, int, str] = library().COMM_WORLD.bcast(where)
+        return found
+    names = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
+    job = next((os.environ[name] for name in names if os.environ.get(name)), "alpha")
+    port = place.port
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        port += 1  # torchrun itself listens on MASTER_PORT
+    address = place.address or "127.0.0.1"
+    if place.rank == 0:
+        group.board = Board(job)
+        group.board.serve(port, functions)
+    return address, port, job
+
+
+def shutdown() -> None:
+    """Leave the group; all ranks call it, or end. Safe to call twice."""
+    global _group
+    group, _group = _group, None
+    atexit.unregister(shutdown)
+    set_ranks(0, 1)
+    progress.silence(False)
+    if group is not None:
+        group.close()
+
+
+def fail(error: BaseException, status: int) -> None:
+    """End this process and all other ranks because of an error that was answered; alone, nothing happens."""
+    if _group is not None and _group.watch is not None:
+        _group.watch.fail(f"{type(error).__name__}: {error}", status)
+
+
+def is_initialized() -> bool:
+    """True after `init`."""
+    return _group is not None
+
+
+def local_rank() -> int:
+    """The number of this process on its machine; 0 before `init`."""
+    return 0 if _group is None else _group.place.local_rank
+
+
+# -- what all ranks call at once -------------------------------------------------------------------
+
+
+def all_reduce(tensor: Tensor, op: str = "sum") -> Tensor:
+    """Reduce a tensor over all ranks, in place, and return it; each rank gives the same shape and dtype.
+
+    Ranks are added up in an order that depends on their number alone, so two runs agree bit for bit. No gradient flows
+    through it.
+
+    Args:
+        op: "sum", "mean" (of floating-point numbers), "min" or "max".
+
+    Raises:
+        ValueError: there is no such op, or the mean is asked of whole numbers.
+        DistributedError: the tensor is on another device than the group.
+    """
+    engine = _engine("all_reduce", tensor)
+    _check_operation("all_reduce", tensor, op)
+    check_writable("all_reduce", tensor, False)
+    if engine is not None:
+        engine.all_reduce([array_of(tensor)], op)
+        tensor._version.bump("all_reduce")
+    return tensor
+
+
+def broadcast(tensor: Tensor, src: int = 0) -> Tensor:
+    """Copy the tensor of rank `src` into that of every other rank, in place, and return it.
+
+    Raises:
+        ValueError: there is no rank `src`.
+    """
+    engine = _engine("broadcast", tensor)
+    if not 0 <= src < world_size():
+        raise ValueError(f"broadcast: src={src}, but there are ranks 0 to {world_size() - 1}")
+    check_writable("broadcast", tensor, False)
+    if engine is not None:
+        engine.broadcast([array_of(tensor)], src)
+        tensor._version.bump("broadcast")
+    return tensor
+
+
+def all_gather(tensor: Tensor) -> Tensor:
+    """The tensors (N, ..) of all ranks one behind the other, (world_size N, ..), on every rank.
+
+    Numbers () become (world_size,). Each rank gives the same shape. No gradient flows through it.
+    """
+    engine, array = _engine("all_gather", tensor), array_of(tensor)
+    rows = (1,) if not array.shape else array.shape
+    target = tensor.device.empty((world_size() * rows[0], *rows[1:]), array.dtype)
+    if engine is not None:
+        engine.all_gather(target, array)
+    else:
+        target = tensor.device.copy(array).reshape(rows)
+    return Tensor(target)
+
+
+def reduce_scatter(tensor: Tensor, op: str = "sum") -> Tensor:
+    """Reduce a tensor (world_size N, ..) over all ranks; rank r gets rows r N to (r + 1) N, (N, ..).
+
+    Args:
+        op: "sum", "mean", "min" or "max".
+
+    Raises:
+        ShapeError: the rows cannot be shared out equally.
+    """
+    engine, array = _engine("reduce_scatter", tensor), array_of(tensor)
+    _check_operation("reduce_scatter", tensor, op)
+    if not array.shape or array.shape[0] % world_size():
+        raise ShapeError(
+            f"reduce_scatter: shape {array.shape} has no rows for {world_size()} ranks, an equal number each"
+        )
+    if engine is None:
+        return Tensor(tensor.device.copy(array))
+    target = tensor.device.empty((array.shape[0] // world_size(), *array.shape[1:]), array.dtype)
+    engine.reduce_scatter(target, array, op)
+    return Tensor(target)
+
+
+def gather_numbers(number: float) -> list[float]:
+    """The number that each rank gives, in the order of ranks; for what is said or decided on the host."""
+    values = np.zeros(world_size())
+    values[0 if _group is None else _group.place.rank] = number
+    return [float(value) for value in (values if _group is None else _group.total(values))]
+
+
+def barrier() -> None:
+    """Wait until every rank has come here, and its device has done its work."""
+    if _group is not None and _group.engine is not None:
+        _group.total(np.zeros(1))
+
+
+def _engine(name: str, tensor: Tensor) -> Engine | None:
+    """The engine of the group, or None in a group of one.
+
+    Raises:
+        DistributedError: the tensor is on another device than the group.
+    """
+    group = _group
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name}: a {type(tensor).__name__} is given, a Tensor is needed")
+    if group is None or group.engine is None:
+        return None
+    if tensor.device.name != group.device.name:
+        raise DistributedError(
+            f"{name}: the tensor is on {tensor.device.name}, the group on {group.device.name}; move it there"
+        )
+    return group.engine
+
+
+def _check_operation(name: str, tensor: Tensor, op: str) -> None:
+    if op not in OPERATIONS:
+        raise ValueError(f"{name}: op={op!r}, expected one of {', '.join(OPERATIONS)}")
+    if op == "mean" and not is_floating(tensor.dtype):
+        raise ValueError(f"{name}: op='mean' of {tensor.dtype.name}; whole numbers have a sum")
+    if op == "sum" and tensor.dtype.kind == "b":
+        raise ValueError(f"{name}: op='sum' of bool; 'max' is any of them, 'min' is all of them")

@@ -1,0 +1,150 @@
+"""Several processes that train together, as a Trainer sees them; see docs/distributed.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+from alpha.core.rng import get_rng_state, set_rng_state
+from alpha.data import DataLoader
+from alpha.data.loader import Part
+from alpha.distributed import DataParallel
+from alpha.distributed.process_group import Group, current
+from alpha.errors import DataError, DistributedError
+from alpha.module.module import Module
+from alpha.runtime import Device
+from alpha.runtime.ranks import rank
+from alpha.train.batches.tally import Tally
+from alpha.train.interrupt import Interrupted
+from alpha.train.metrics import Metric
+
+
+class Ranks:
+    """The processes that train with this one; alone, each method does nothing.
+
+    Raises:
+        DistributedError: the trainer is on another device than the group.
+    """
+
+    def __init__(self, device: Device) -> None:
+        group = current()
+        self._group: Group | None = group if group is not None and group.engine is not None else None
+        self._parallel: DataParallel | None = None
+        self._trained: list[str] = []  # the names of the parameters whose gradients are averaged
+        if self._group is not None and self._group.device is not device:
+            raise DistributedError(
+                f"Trainer: it is on {device.name}, and alpha.distributed.init() was called for "
+                f"{self._group.device.name}"
+            )
+
+    @property
+    def many(self) -> bool:
+        """True if there are others."""
+        return self._group is not None
+
+    def begin(self, model: Module, several_passes: bool) -> None:
+        """Let gradients of the model be averaged from now on; the first time all ranks get the weights of rank 0.
+
+        Args:
+            several_passes: a step may go backward several times, and reach some of the parameters each time.
+
+        Raises:
+            DistributedError: the models of the ranks differ, or the trainer was made before the group.
+        """
+        group = current()
+        if group is not None and group.engine is not None and self._group is not group:
+            raise DistributedError("Trainer: it was made before alpha.distributed.init(); call that first of all")
+        if self._group is None:
+            return
+        trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+        if self._parallel is not None and trained == self._trained:
+            return
+        self._trained = trained
+        self._parallel = DataParallel(model)
+        if several_passes:
+            self._parallel.skip_unused()
+
+    def begin_epoch(self, loader: DataLoader, epoch_seed: int | None) -> int | None:
+        """Compare seeds and loaders; the seed of the epoch, and the state of the random numbers, of rank 0."""
+        if self._group is None:
+            return epoch_seed
+        if self._parallel is None:
+            self._group.compare("the seed (alpha.manual_seed)", str(get_rng_state()["seed"]))
+        self._group.compare("the loader of the training", json.dumps(loader.describe(), sort_keys=True))
+        seed, state = json.loads(self._group.told("the seed of an epoch", json.dumps([epoch_seed, get_rng_state()])))
+        set_rng_state(state)
+        return None if seed is None else int(seed)
+
+    @property
+    def before_last(self) -> Callable[[], AbstractContextManager[None]]:
+        """Function whose context is for the parts of a batch before the last one: their gradients stay on this rank."""
+        return nullcontext if self._parallel is None else self._parallel.no_sync
+
+    def evaluate(self, model: Module) -> None:
+        """Give a model that is measured now the buffers of rank 0, as each rank's own follow its own batches."""
+        if self._parallel is not None:
+            self._parallel.take_buffers(model)
+
+    def agreed(self, reason: str | None) -> str | None:
+        """Reason of the first rank that has one, such as to stop behind an epoch."""
+        if self._group is None:
+            return reason
+        return next(filter(None, self._group.texts("a reason to stop", reason or "")), None)
+
+    @contextmanager
+    def share(self, loader: DataLoader, training: bool) -> Iterator[None]:
+        """Context in which a loader gives this rank's part; of a training all are of one length.
+
+        A loader that has shared out its data itself, by a `DistributedSampler`, is left alone.
+
+        Raises:
+            DataError: a rank would see no data.
+        """
+        if self._group is None or hasattr(loader.sampler, "num_replicas"):
+            yield
+            return
+        place = self._group.place
+        if training and loader.all_samples < place.world_size:
+            raise DataError(
+                f"Trainer: {loader.all_samples} samples for {place.world_size} processes: one of them would see no data"
+            )
+        before, loader.part = loader.part, Part(place.rank, place.world_size, training)
+        try:
+            yield
+        finally:
+            loader.part = before
+
+    def count_step(self) -> None:
+        """Count a step that begins."""
+        if self._group is not None and self._group.watch is not None:
+            self._group.watch.begun += 1
+
+    def check(self, check: Callable[[], None]) -> None:
+        """Raise Interrupted on all ranks before the same step, if one of them was interrupted."""
+        assert self._group is not None
+        assert self._group.watch is not None
+        why = ""
+        try:
+            check()
+        except Interrupted as stop:
+            why = str(stop.status - 128)
+        if reason := self._group.watch.stops_here(why):
+            raise Interrupted(int(reason))
+
+    def sum_up(self, tally: Tally, metrics: Iterable[Metric] = ()) -> None:
+        """Let a tally and metrics count what all ranks have counted."""
+        if self._group is not None:
+            texts = self._group.texts("the names of numbers", json.dumps(tally.names))
+            tally.sum_up(self._group.total, sorted({name for text in texts for name in json.loads(text)}))
+            for metric in metrics:
+                metric.sum_up(self._group.total)
+
+
+def own_share(state: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """The part of the saved sums of all ranks with which this rank goes on: rank 0 has all of them."""
+    if state is None or rank() == 0:
+        return state
+    kept = ("steps", "seconds", "learning_rate")
+    return {name: value for name, value in state.items() if name in kept}

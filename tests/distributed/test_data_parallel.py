@@ -1,0 +1,173 @@
+"""DataParallel on CPUs and emulated GPUs: equal to one process, bit for bit from run to run, errors with names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ranks import run_ranks
+
+import alpha
+from alpha import distributed as dist
+from alpha import nn
+from alpha.distributed.data_parallel import FIRST_BUCKET, buckets_of
+from alpha.errors import DistributedError, GradientError
+
+
+@given(st.lists(st.integers(0, 3 * FIRST_BUCKET)), st.integers(1, 30 * FIRST_BUCKET))
+def test_buckets_hold_each_parameter_once_from_the_last_to_the_first(sizes: list[int], limit: int) -> None:
+    buckets = buckets_of(sizes, limit)
+    assert [number for bucket in buckets for number in bucket] == list(reversed(range(len(sizes))))
+    for place, bucket in enumerate(buckets):
+        full = min(limit, FIRST_BUCKET) if place == 0 else limit
+        assert sum(sizes[number] for number in bucket[:-1]) < full  # the last one fills it
+        if place < len(buckets) - 1:
+            assert sum(sizes[number] for number in bucket) >= full
+
+
+@pytest.mark.parametrize(("count", "emulated"), [(2, False), (3, False), (2, True)])
+def test_ranks_train_as_one_process_with_the_whole_batch(count: int, emulated: bool) -> None:
+    told = run_ranks(count, "data_parallel.py", "gone", emulated=emulated)
+    for found in told:
+        assert found["norm"] < (1e-5 if emulated else 1e-12)
+        assert found["plain"] < (1e-5 if emulated else 1e-12)
+        assert found["accumulated"]
+        assert found["equal plain"]
+        assert found["equal bf16"]
+    weights = [found["runs plain"][1] for found in told]
+    assert weights[0] != weights[1]  # since the step that averaged nothing
+    plain, rounded = (np.concatenate([np.ravel(w) for w in told[0][f"runs {name}"][1]]) for name in ("plain", "bf16"))
+    assert 0 < np.abs(plain - rounded).max() < 0.02 * np.abs(plain).max()
+
+    for found in told:
+        assert found["unused"]["used.bias"] == [10.0, 10.0]
+        np.testing.assert_allclose(found["unused"]["sometimes.bias"], [5.0 / count] * 2, rtol=1e-6)
+        assert found["unused"]["never.bias"] is None
+    befores, afters = zip(*[found["buffers"] for found in told], strict=True)
+    assert len(set(befores)) == count
+    assert set(afters) == {befores[0]}
+    # a DataParallel that was dropped averages nothing any more
+    assert all(one["gone"] != other["gone"] for one, other in pairwise(told))
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    dist.init("cpu")
+    yield
+    dist.shutdown()
+
+
+def test_it_needs_a_group() -> None:
+    with pytest.raises(DistributedError, match="init"):
+        alpha.DataParallel(nn.Linear(2, 2))
+
+
+def test_alone_it_is_the_model_under_another_name(alone: None) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    parallel: Any = nn.parallel.DistributedDataParallel(model, device_ids=[0])
+    x = alpha.tensor([[1.0, 2.0], [3.0, 5.0]])
+    parallel(x)[:, 0].sum().backward()
+    assert parallel.module is model
+    assert list(parallel.state_dict()) == [f"module.{name}" for name in model.state_dict()]
+    parallel.eval()
+    assert (parallel(x).numpy() == model(x).numpy()).all()
+    with parallel.no_sync():
+        assert not parallel.require_backward_grad_sync
+    assert parallel.require_backward_grad_sync
+
+
+@pytest.mark.parametrize("options", [{"bucket_cap_mb": 0}, {"bucket_cap_mb": -1}, {"compression": "fp8"}])
+def test_bad_arguments(alone: None, options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="DataParallel"):
+        alpha.DataParallel(nn.Linear(2, 2), **options)
+
+
+class _Engine:
+    """An engine that notes what it is asked for, for a group of which only this process is there."""
+
+    name = "noting"
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def all_reduce(self, arrays: Any, operation: str, beside: bool = False) -> None:
+        self.asked.append((len(arrays), operation, beside))
+
+    def join(self) -> None:
+        self.asked.append("join")
+
+    def broadcast(self, arrays: Any, source: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def engine(alone: None, monkeypatch: pytest.MonkeyPatch) -> _Engine:
+    group: Any = dist.process_group.current()
+    found = _Engine()
+    monkeypatch.setattr(group, "engine", found)
+    return found
+
+
+def test_buckets_are_sent_while_the_pass_goes_on(engine: _Engine) -> None:
+    class Noting(alpha.Function):
+        def forward(self, X: Any) -> Any:
+            return X.copy()
+
+        def backward(self, dY: Any) -> Any:
+            engine.asked.append("first layer")
+            return dY
+
+    first, last = nn.Linear(3, 3), nn.Linear(3, 3)
+    model = nn.Sequential(first, last)
+    parallel = alpha.DataParallel(model, bucket_cap_mb=1e-6)  # listens as long as it lives
+    last(Noting.apply(first(alpha.ones(2, 3)))).sum().backward()
+    sent = (1, "mean", True)
+    assert engine.asked == [sent, sent, "first layer", sent, sent, "join"]
+    assert parallel.module is model
+
+
+def test_an_unused_parameter_is_named_and_nothing_runs_on(engine: _Engine) -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    parallel = alpha.DataParallel(model)
+    with pytest.raises(GradientError, match=r"2 of 4 parameters .* 1\.weight, 1\.bias"):
+        model[0](alpha.ones(2, 3)).sum().backward()
+    assert engine.asked == ["join"]
+    parallel(alpha.ones(2, 3)).sum().backward()  # the next pass is whole again
+    assert engine.asked == ["join", (4, "mean", True), "join"]
+
+
+def test_a_pass_that_fails_joins_what_it_has_sent(engine: _Engine) -> None:
+    class Failing(alpha.Function):
+        def forward(self, X: Any) -> Any:
+            return X.copy()
+
+        def backward(self, dY: Any) -> Any:
+            raise ArithmeticError("in the middle")
+
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    parallel = alpha.DataParallel(model, bucket_cap_mb=1e-6)
+    with pytest.raises(ArithmeticError):
+        model[1](Failing.apply(model[0](alpha.ones(2, 3)))).sum().backward()
+    assert engine.asked[-1] == "join"
+    engine.asked.clear()
+    parallel.zero_grad()
+    parallel(alpha.ones(2, 3)).sum().backward()
+    assert engine.asked == [*[(1, "mean", True)] * 4, "join"]
+
+
+def test_a_copy_averages_nothing(engine: _Engine) -> None:
+    import copy
+
+    model = nn.Linear(3, 3)
+    parallel = alpha.DataParallel(model)
+    other = copy.deepcopy(parallel)
+    other(alpha.ones(2, 3)).sum().backward()
+    assert engine.asked == []
+    parallel(alpha.ones(2, 3)).sum().backward()
+    assert engine.asked == [(2, "mean", True), "join"]
