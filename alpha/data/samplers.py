@@ -291,9 +291,9 @@ class DistributedSampler(_Seeded):
         super().__init__(seed, None)
         name = "DistributedSampler"
         self.dataset = dataset
-        replicas, own = world_size() if num_replicas is None else num_replicas, rank
+        replicas = world_size() if num_replicas is None else num_replicas
         self.num_replicas = whole_number(name, "num_replicas", replicas, 1)
-        self.rank = whole_number(name, "rank", own_rank() if own is None else own, 0)
+        self.rank = whole_number(name, "rank", own_rank() if rank is None else rank, 0)
         self.shuffle, self.drop_last = flag(name, "shuffle", shuffle), flag(name, "drop_last", drop_last)
         if self.rank >= self.num_replicas:
             raise DataError(f"{name}: rank {self.rank} of {self.num_replicas} processes; ranks begin with 0")

@@ -31,13 +31,21 @@ REFUSED, ZEROS, SKIPPED = "refused", "zeros", "skipped"  # parameters that a pas
 SHOWN = 8  # names in a message
 
 
-def buckets_of(sizes: Sequence[int], limit: int) -> list[list[int]]:
-    """Numbers of parameters, of these sizes in bytes, in buckets: the last parameter first, the first bucket small."""
+def buckets_of(sizes: Sequence[int], limit: float, first: float = FIRST_BUCKET) -> list[list[int]]:
+    """Numbers of parameters in buckets, from the last parameter to the first.
+
+    A bucket takes parameters until it has reached its limit; none is cut.
+
+    Args:
+        sizes: of the parameters, in bytes.
+        limit: of a bucket, in bytes.
+        first: limit of the first bucket, if it is below the other one.
+    """
     buckets: list[list[int]] = []
-    room = 0
+    room = 0.0
     for number in reversed(range(len(sizes))):
         if not buckets or room <= 0:
-            room = min(FIRST_BUCKET, limit) if not buckets else limit
+            room = min(first, limit) if not buckets else limit
             buckets.append([])
         buckets[-1].append(number)
         room -= sizes[number]
@@ -187,6 +195,7 @@ class DataParallel(Module):
         self.module = module
         self.require_backward_grad_sync = True
         self._reducer: Reducer | None = None
+        self._many = group.engine is not None  # whether there are other ranks
         if group.engine is None:
             return
         lazy = [name for name, value in module.named_tensors() if isinstance(value, Uninitialized)]
@@ -224,7 +233,8 @@ class DataParallel(Module):
 
     def take_buffers(self, model: Module | None = None) -> None:
         """Give the buffers of a model, by default of this one, the values of rank 0; all ranks call it at once."""
-        if self._reducer is not None and (buffers := list((model or self.module).buffers())):
+        buffers = list((model or self.module).buffers())
+        if self._many and buffers:
             self._send(buffers)
 
     def skip_unused(self) -> None:

@@ -29,7 +29,6 @@ DTYPES = {
     "float64": 8,
     "bfloat16": 9,
 }
-MOST_BLOCKS: int | None = None  # of a kernel of NCCL: so many multiprocessors do not compute meanwhile
 OPERATIONS = {"sum": 0, "max": 2, "min": 3, "mean": 4}
 
 
@@ -60,22 +59,17 @@ class NcclEngine:
 
     Args:
         identity: the `unique_id` of rank 0.
-        most_blocks: of a kernel of NCCL; None leaves it to NCCL.
     """
 
     name = "nccl"
 
-    def __init__(
-        self, device: CudaDevice, rank: int, world_size: int, identity: bytes, most_blocks: int | None = MOST_BLOCKS
-    ) -> None:
+    def __init__(self, device: CudaDevice, rank: int, world_size: int, identity: bytes) -> None:
         self.begin: Callable[[], None] = nothing
         core, self._bindings = library()
         self._device = device
-        self._size = world_size
         device.synchronize()
         with _explained("init"):
-            config = core.NCCLConfig(max_ctas=most_blocks) if most_blocks else None
-            self._core = core.Communicator.init(world_size, rank, core.UniqueId.from_bytes(identity), config)
+            self._core = core.Communicator.init(world_size, rank, core.UniqueId.from_bytes(identity))
             self._comm = self._bindings.Comm(self._core.ptr)
 
     def all_reduce(self, arrays: Sequence[DeviceArray], operation: str, beside: bool = False) -> None:

@@ -178,15 +178,18 @@ def init(device: str = "auto", timeout: float = TIMEOUT) -> None:
 def _connect(group: Group) -> None:
     """Find the other ranks, compare with them what must be equal, and make the engine."""
     place, device = group.place, group.device
-    on_gpu = isinstance(device, CudaDevice)
-    mpi = None if on_gpu else MpiEngine(place.rank, place.world_size)  # first: without it nobody finds the others
+    engine: Engine | None = None
+    if not isinstance(device, CudaDevice):
+        engine = MpiEngine(place.rank, place.world_size)  # first: without it nobody finds the others
     address, port, job = _meeting_point(group)
     group.client = Client(address, port, job, place.rank)
     group.compare("Alpha's version", config.VERSION)
     group.compare("the device", device.name)
     group.compare("numpy's version", np.__version__)
-    group.engine = engine = _nccl(group, device) if isinstance(device, CudaDevice) else mpi
+    if isinstance(device, CudaDevice):
+        engine = _nccl(group, device)
     assert engine is not None
+    group.engine = engine
     group.watch = Watch(group.client, place.rank, place.world_size, engine.abort, group.timeout)
     engine.begin = group.watch.count
 

@@ -92,6 +92,9 @@ class Trainer:
     each while the step before runs. All kernels are compiled before the first step, as many at a time as there are
     cores (see `alpha.compile_kernels`).
 
+    A trainer that is made after `alpha.distributed.init()` is one of several processes: each trains on its part of the
+    data, gradients are averaged, and results are those of all parts; see docs/distributed.md.
+
     Args:
         optimizer: one, or a sequence of them, each of which steps.
         device: a device or its name; the model must be there.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from alpha.distributed import data_parallel
 from scaling.allreduce import ALGORITHMS, Links, fastest
 
 MB = 1 << 20  # of the limits of buckets
@@ -99,14 +100,11 @@ def gradients_of(layers: Sequence[Layer]) -> list[Gradient]:
 
 
 def buckets_of(gradients: Sequence[Gradient], first_mb: float = 1, other_mb: float = 25) -> list[Bucket]:
-    """Buckets that take gradients, as they become ready, until they have reached so many MB of float32."""
-    buckets, held, limit = [], [], first_mb * MB
-    for gradient in gradients:
-        held.append(gradient)
-        if sum(one.elements for one in held) * FLOAT32 >= limit:
-            buckets.append(Bucket(tuple(held)))
-            held, limit = [], other_mb * MB
-    return [*buckets, Bucket(tuple(held))] if held else buckets
+    """Buckets of `alpha.DataParallel`: they take gradients, as they become ready, up to so many MB of float32."""
+    sizes = [gradient.elements * FLOAT32 for gradient in reversed(gradients)]
+    last = len(gradients) - 1  # the number of the parameter whose gradient is ready first
+    found = data_parallel.buckets_of(sizes, other_mb * MB, first_mb * MB)
+    return [Bucket(tuple(gradients[last - number] for number in bucket)) for bucket in found]
 
 
 def simulate(

@@ -145,7 +145,7 @@ class Communicator:
         _alive.add(self.ptr)
 
     @classmethod
-    def init(cls, nranks: int, rank: int, unique_id: UniqueId, config: Any = None) -> Communicator:
+    def init(cls, nranks: int, rank: int, unique_id: UniqueId) -> Communicator:
         found = set(_world().allgather(bytes(unique_id)))
         assert len(found) == 1, "ranks with different ids wait for ever"
         return cls(nranks, rank)

@@ -94,6 +94,7 @@ class _Engine:
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
+        self.sent: list[Any] = []  # by broadcast
 
     def all_reduce(self, arrays: Any, operation: str, beside: bool = False) -> None:
         self.asked.append((len(arrays), operation, beside))
@@ -101,7 +102,8 @@ class _Engine:
     def join(self) -> None:
         self.asked.append("join")
 
-    def broadcast(self, arrays: Any, source: int) -> None: ...
+    def broadcast(self, arrays: Any, source: int) -> None:
+        self.sent.append((len(arrays), source))
 
     def close(self) -> None: ...
 
@@ -159,6 +161,13 @@ def test_a_pass_that_fails_joins_what_it_has_sent(engine: _Engine) -> None:
     parallel.zero_grad()
     parallel(alpha.ones(2, 3)).sum().backward()
     assert engine.asked == [*[(1, "mean", True)] * 4, "join"]
+
+
+def test_buffers_are_sent_though_nothing_is_trained(engine: _Engine) -> None:
+    parallel = alpha.DataParallel(nn.BatchNorm1d(2, affine=False))
+    engine.sent.clear()
+    parallel.take_buffers()
+    assert engine.sent == [(2, 0)]
 
 
 def test_a_copy_averages_nothing(engine: _Engine) -> None:

@@ -65,3 +65,10 @@ def test_a_full_disk_on_rank_0_ends_all(tmp_path: Path) -> None:
 def test_without_a_fault_it_ends_well(tmp_path: Path) -> None:
     found = ran(2, "faults.py", "none", 0, tmp_path / "run")
     assert (found.status, found.told) == (0, ["the end", "the end"]), found.errors
+
+
+def test_an_error_of_nccl_ends_all_and_says_which_call(tmp_path: Path) -> None:
+    found = ran(2, "faults.py", "none", 0, tmp_path / "run", emulated=True, STAND_IN_FAILS_AT="20")
+    assert found.status != 0
+    assert found.told == [None, None]
+    assert "DistributedError: NCCL, all_reduce: all_reduce: remote process exited" in found.errors

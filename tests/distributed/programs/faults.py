@@ -65,6 +65,7 @@ if fault == "frozen" and mine:
     model[1].requires_grad_(False)
 size, seed = 2 if fault == "batch" and mine else 4, 2 if fault == "order" and mine else 1
 loader = DataLoader(data, size, shuffle=True, seed=seed)
+model.to(device)
 trainer = Trainer(model, alpha.optim.Adam(model.parameters()), device)
 run = Run.start({}, folder, folder)
 trainer.fit(loader, None, 6, run=run, callbacks=[Fault()])
