@@ -1,222 +1,104 @@
-"""Weak scaling on several GPUs of one machine: a step of training on one GPU and on N, beside PyTorch's DDP.
+"""Scaling over several GPUs of one machine: a step of training with averaged gradients, beside PyTorch's DDP.
 
     python examples/bench_scaling.py --gpus 2
+    python examples/bench_scaling.py --gpus 2,4,8 --scaling both --output runs/scaling          # tables and a picture
     python examples/bench_scaling.py --gpus 2 --models resnet18/128,vgg16/32 --precision bf16 --sides Alpha
-    python -m alpha.run --gpus 2 examples/bench_scaling.py --here Alpha        # only this many processes, no ratio
+    python -m alpha.run --gpus 2 examples/bench_scaling.py --here Alpha                # the processes of a launcher
 
-Each GPU has a batch of its own, of random images that lie there. Alpha's step is captured, with the exchange of the
-gradients in it; PyTorch's is compiled, channels_last, with a fused Adam and DistributedDataParallel. Milliseconds are
-the median of windows of steps, of the slowest process. Efficiency is the step on one GPU over the step on N.
+Images are random and lie on the GPUs. With weak scaling each GPU has a batch of its own, with strong scaling the GPUs
+share one. Alpha's step is captured, with the exchange of the gradients in it; PyTorch's is compiled, channels_last,
+with a fused Adam and DistributedDataParallel; "DDP graphs" compiles it with mode="reduce-overhead".
+
+Three steps are measured in the same processes, and each time is that of the slowest GPU: "alone" exchanges nothing, so
+no GPU waits for another one; "in step" exchanges one number, so that each step takes the time of the slowest GPU; and
+the last one averages the gradients. Efficiency is the first over the last one. The weights of all GPUs must be equal
+after 50 steps.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
+from compare.ranks import launcher
+from scaling.measured import HEAD, Row, save, table
+from scaling.sides import ALONE, COMPARED, EXCHANGED, NETWORKS, SIDES, TOGETHER, Case, Side, measured_ms, weights_after
 
-import alpha
-from alpha import distributed, models
 from alpha.core.numerics import PRECISIONS
 from alpha.errors import DeviceError
-from alpha.nn import functional as F
-from alpha.train.commands.command_line import Parser, command, join_ranks, names, positive_int
+from alpha.train import make_folder
+from alpha.train.commands.command_line import Parser, command, names, path, positive_int
 
-BATCHES = {32: 512, 128: 256, 224: 128}  # a GPU, by the size of the images
-NETWORKS = {
-    "resnet18/32": ("resnet18", 32),
-    "vgg16/32": ("vgg16", 32),
-    "resnet18/128": ("resnet18", 128),
-    "vgg16/128": ("vgg16", 128),
-    "resnet50/224": ("torchvision.resnet50", 224),
-}
-SIDES = ("Alpha", "DDP")
-Step = tuple[Callable[[], Any], Callable[[], None]]  # a step, and what waits for it
-WARM, WINDOWS = 8, 5
+BATCHES = {32: 512, 128: 256, 224: 128}  # images of a GPU, or of all of them with strong scaling, by their size
+WEAK, STRONG = "weak", "strong"
 
 
-@dataclass(frozen=True)
-class Row:
-    """One measured step."""
-
-    network: str
-    precision: str
-    side: str
-    gpus: int
-    ms: float
-    loss: float  # of the last step
+def numbers(text: str) -> list[int]:
+    """The type of an option that takes whole numbers above 0, with commas between."""
+    return [positive_int(part) for part in text.split(",")]
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = Parser(prog="bench_scaling", description="Weak scaling of a training step, beside PyTorch's DDP.")
+    parser = Parser(prog="bench_scaling", description="Scaling of a training step, beside PyTorch's DDP.")
     add = parser.add_argument
-    add("--gpus", type=positive_int, default=2, help="of this machine (default: 2)")
+    add("--gpus", type=numbers, default=[2], metavar="N[,N..]", help="of this machine (default: 2)")
+    add("--scaling", choices=[WEAK, STRONG, "both"], default=WEAK, help="default: weak")
     add("--models", type=names(tuple(NETWORKS)), default=list(NETWORKS), help=f"of {','.join(NETWORKS)}")
     add("--precision", choices=[*PRECISIONS, "all"], default="all", help="default: all")
-    add("--sides", type=names(SIDES), default=list(SIDES), help=f"default: {','.join(SIDES)}")
-    add("--batch-size", type=positive_int, help="of each GPU (default: 512, 256, 128 at 32, 128, 224 pixels)")
-    add("--steps", type=positive_int, default=20, help="in a window (default: 20)")
+    add(
+        "--sides",
+        type=names(tuple(SIDES)),
+        default=["Alpha", "DDP"],
+        help=f"of {','.join(SIDES)} (default: the first two)",
+    )
+    add("--batch-size", type=positive_int, help="default: 512, 256, 128 at 32, 128, 224 pixels")
+    add("--steps", type=positive_int, default=COMPARED, help=f"before weights are compared (default: {COMPARED})")
+    add("--most", type=positive_int, default=100, help="steps in a window of time (default: 100)")
     add("--device", choices=["cuda", "cpu"], default="cuda")
     add("--here", choices=SIDES, help="measure this side in the processes that a launcher has started")
-    add("--output", metavar="FILE", help="write what was measured as JSON, too")
+    add("--output", type=path, metavar="FOLDER", help="write table.md, table.csv and scaling.png there")
+    add("--rows", type=path, help=argparse.SUPPRESS)  # a file, in which processes tell the program what they measured
     return parser.parse_args(arguments)
 
 
-# -- the sides -------------------------------------------------------------------------------------
+def measure(args: argparse.Namespace, side: Side, name: str, precision: str, scaling: str) -> Row:
+    """The row of a network."""
+    whole = args.batch_size or BATCHES[NETWORKS[name][1]]
+    batch = max(1, whole // side.count) if scaling == STRONG else whole
+    case = partial(Case, name, precision, device=args.device)
 
+    def ms(batch: int, kind: str) -> float:
+        return measured_ms(side, side.step(case(batch, kind))[0], args.most)
 
-def network(name: str, classes: int = 1000) -> Any:
-    """Alpha's network of one of NETWORKS, on the cpu."""
-    kind, size = NETWORKS[name]
-    alpha.manual_seed(0)
-    if kind.startswith("torchvision."):
-        return getattr(models.torchvision, kind.partition(".")[2])(num_classes=classes)
-    return getattr(models, kind)(classes if size > 32 else 10, size)
-
-
-def images_of(name: str, batch: int, rank: int) -> tuple[Any, Any]:
-    """Pixels (N, H, W, 3) in [-1, 1] and labels (N,) of a rank."""
-    size, rng = NETWORKS[name][1], np.random.default_rng(rank)
-    pixels = rng.random((batch, size, size, 3), dtype=np.float32) * 2 - 1
-    return pixels, rng.integers(0, 10, batch).astype(np.int32)
-
-
-def alpha_step(name: str, precision: str, batch: int, device: str) -> Step:
-    """Step of Alpha."""
-    model = network(name).to(device)
-    parallel = alpha.DataParallel(model) if distributed.is_initialized() else model
-    optimizer = alpha.optim.Adam(model.parameters(), lr=1e-3)
-    x, y = (alpha.tensor(values, device=device) for values in images_of(name, batch, distributed.rank()))
-
-    @alpha.capture
-    def step() -> Any:
-        loss = F.cross_entropy(parallel(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    def in_precision() -> Any:
-        with alpha.precision(precision):
-            return step()
-
-    if device == "cuda":
-        with alpha.precision(precision):
-            alpha.compile_kernels(step)
-    return in_precision, alpha.get_device(device).synchronize
-
-
-def torch_step(name: str, precision: str, batch: int, device: str) -> Step:
-    """Step of PyTorch with DDP."""
-    import torch
-    from compare.networks import twin
-    from compare.twins import copy_weights
-    from torch.nn.parallel import DistributedDataParallel
-
-    kind, size = NETWORKS[name]
-    own = network(name)
-    if kind.startswith("torchvision."):
-        from torchvision import models as torchvision_models
-
-        other: Any = getattr(torchvision_models, kind.partition(".")[2])(num_classes=1000)
-    else:
-        other = copy_weights(own, twin(kind, 1000 if size > 32 else 10, size))
-    model = other.to(device, memory_format=torch.channels_last)
-    torch.backends.cudnn.benchmark = True
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = precision != "float32"
-    if torch.distributed.is_initialized():
-        model = DistributedDataParallel(model, gradient_as_bucket_view=True)
-    run = torch.compile(model)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
-    rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
-    pixels, labels = images_of(name, batch, rank)
-    x = torch.from_numpy(pixels).to(device).permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)
-    y = torch.from_numpy(labels).to(device).long()
-
-    def step() -> Any:
-        with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
-            loss = torch.nn.functional.cross_entropy(run(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step, torch.cuda.synchronize
-
-
-def measure(step: Callable[[], Any], wait: Callable[[], None], steps: int) -> tuple[float, float]:
-    """Median milliseconds of a step over windows, and the last loss."""
-    for _ in range(WARM):
-        loss = step()
-    wait()
-    windows = []
-    for _ in range(WINDOWS):
-        start = time.perf_counter()
-        for _ in range(steps):
-            loss = step()
-        wait()
-        windows.append(1e3 * (time.perf_counter() - start) / steps)
-    return statistics.median(windows), float(loss)
-
-
-# -- processes -------------------------------------------------------------------------------------
+    alone, together = ms(whole, ALONE), ms(batch, TOGETHER)
+    step, weights, nbytes = side.step(case(batch, EXCHANGED))
+    digest = weights_after(side, step, weights, args.steps)
+    taken = measured_ms(side, step, args.most)
+    exchange = measured_ms(side, side.all_reduce(nbytes), args.most) if side.count > 1 else 0.0
+    return Row(name, precision, args.here, scaling, side.count, batch, alone, together, taken, exchange, digest)
 
 
 def here(args: argparse.Namespace) -> list[Row]:
     """Rows that this process, one of those that a launcher started, has measured."""
-    if args.here == "Alpha":
-        join_ranks(args.device)
-        count, make = distributed.world_size(), alpha_step
-    else:
-        if args.device == "cpu":
-            raise DeviceError(
-                "--sides DDP: its processes talk through NCCL, which needs GPUs; --sides Alpha runs on CPUs"
-            )
-        count, make = int(os.environ.get("WORLD_SIZE", 1)), torch_step
-        join_torch(count)
+    side = SIDES[args.here](args.device)
+    if not args.rows:
+        print(HEAD, flush=True)
     rows = []
     for name in args.models:
         for precision in PRECISIONS if args.precision == "all" else [args.precision]:
-            batch = args.batch_size or BATCHES[NETWORKS[name][1]]
-            ms, loss = measure(*make(name, precision, batch, args.device), args.steps)
-            rows.append(Row(name, precision, args.here, count, slowest(ms, args.here), loss))
-            print(f"{name} {precision} {args.here}, {count} GPUs: {rows[-1].ms:.3f} ms", flush=True)
+            for scaling in (WEAK, STRONG) if args.scaling == "both" else [args.scaling]:
+                rows.append(measure(args, side, name, precision, scaling))
+                print(table(rows[-1:]).splitlines()[-1], flush=True)
+                if args.rows and side.rank == 0:
+                    args.rows.write_text(json.dumps([asdict(row) for row in rows]))
     return rows
-
-
-def join_torch(count: int) -> None:
-    """Let PyTorch join the processes of the launcher, of which one alone needs no group."""
-    if count > 1:
-        import torch
-
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        torch.distributed.init_process_group("nccl")
-        if torch.distributed.get_rank():
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
-
-
-def slowest(ms: float, side: str) -> float:
-    """The milliseconds of the slowest rank."""
-    if side == "Alpha":
-        return max(distributed.gather_numbers(ms))
-    import torch
-
-    if not torch.distributed.is_initialized():
-        return ms
-    found = [0.0] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(found, ms)
-    return max(found)
 
 
 def started(args: argparse.Namespace, side: str, count: int) -> Iterator[Row]:
@@ -224,43 +106,33 @@ def started(args: argparse.Namespace, side: str, count: int) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "rows.json"
         options = ["--here", side, "--models", ",".join(args.models), "--precision", args.precision]
-        options += ["--steps", str(args.steps), "--device", args.device, "--output", str(result)]
+        options += ["--steps", str(args.steps), "--most", str(args.most), "--scaling", args.scaling]
+        options += ["--device", args.device, "--rows", str(result)]
         options += ["--batch-size", str(args.batch_size)] if args.batch_size else []
-        launcher = ["-m", "alpha.run", "--gpus" if args.device == "cuda" else "--cpus", str(count)]
-        done = subprocess.run([sys.executable, *launcher, __file__, *options], check=False)
-        if done.returncode or not result.exists():
-            raise DeviceError(f"{side} on {count} GPUs ended with status {done.returncode}")
-        yield from (Row(**row) for row in json.loads(result.read_text()))
-
-
-def table(rows: list[Row], gpus: int) -> str:
-    """The measured steps as a table of Markdown."""
-    found = {(row.network, row.precision, row.side, row.gpus): row.ms for row in rows}
-    sides = list(dict.fromkeys(row.side for row in rows))
-    head = [f"{side}: ms on 1 / {gpus} GPUs | efficiency" for side in sides]
-    lines = [f"| network | precision | {' | '.join(head)} |", f"|---|---|{'---:|---:|' * len(sides)}"]
-    for name, precision in dict.fromkeys((row.network, row.precision) for row in rows):
-        cells = []
-        for side in sides:
-            one, many = (found.get((name, precision, side, count)) for count in (1, gpus))
-            cells.append(f"{one:.2f} / {many:.2f} | {one / many:.3f}" if one and many else " | ")
-        lines.append(f"| {name} | {precision} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        done = subprocess.run([*launcher(args.device, count), __file__, *options], check=False)
+        if result.exists():  # what was measured before a failure, too
+            yield from (Row(**row) for row in json.loads(result.read_text()))
+        if done.returncode:
+            print(f"bench_scaling: {side} on {count} GPUs ended with status {done.returncode}", file=sys.stderr)
 
 
 @command("bench_scaling")
 def main(arguments: list[str] | None = None) -> int:
     args = parse(arguments)
     if args.here:
-        rows = here(args)
-        if args.output and int(os.environ.get("RANK", 0)) == 0 and distributed.rank() == 0:
-            Path(args.output).write_text(json.dumps([asdict(row) for row in rows]))
+        here(args)
         return 0
-    rows = [row for side in args.sides for count in dict.fromkeys((1, args.gpus)) for row in started(args, side, count)]
-    print(table(rows, args.gpus))
+    print(HEAD, flush=True)
+    rows = [row for count in args.gpus for side in args.sides for row in started(args, side, count)]
+    if not rows:
+        raise DeviceError("nothing was measured")
+    print(f"\n{table(rows)}")
     if args.output:
-        Path(args.output).write_text(json.dumps([asdict(row) for row in rows], indent=1))
-    return 0
+        make_folder(args.output)
+        print("written:", ", ".join(save(args.output, rows)))
+    wanted = len(args.gpus) * len(args.sides) * len(args.models)
+    wanted *= (len(PRECISIONS) if args.precision == "all" else 1) * (2 if args.scaling == "both" else 1)
+    return 0 if len(rows) == wanted else 1
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from scaling.networks import BATCH, PRECISIONS, layers_of, measured_ms, network
 from scaling.picture import Curves, save_picture
 from scaling.step import MB, Bucket, Outcome, Step, buckets_of, gradients_of, simulate
 
+from alpha.distributed.data_parallel import LAST_BUCKET
 from alpha.train import make_folder
 from alpha.train.commands import photo_options
 from alpha.train.commands.command_line import Parser, command, fraction, path, positive_float, positive_int
@@ -58,7 +59,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         default = getattr(links, name.replace("-", "_"))
         add(f"--{name}", type=positive_float, default=default, metavar=unit, help=f"{what} (default: {default:g})")
     add("--first-bucket-mb", type=positive_float, default=1.0, metavar="MB", help="default: 1")
-    add("--bucket-mb", type=positive_float, default=25.0, metavar="MB", help="of all other buckets (default: 25)")
+    add("--bucket-mb", type=positive_float, default=25.0, metavar="MB", help="of the buckets between (default: 25)")
+    add("--last-bucket-mb", type=positive_float, default=LAST_BUCKET / MB, metavar="MB", help="default: 3")
     add("--output", type=path, metavar="FILE.png", help="draw the efficiency (needs matplotlib)")
     args: argparse.Namespace = parser.parse_args(arguments)
     if args.step_ms and len(args.models) > 1:
@@ -134,7 +136,7 @@ def main(arguments: list[str] | None = None) -> int:
     for name in args.models:
         step = Step(args.step_ms or measured_ms(name, args.image_size, args.precision), args.backward_share)
         layers = layers_of(network(name, args.classes, args.image_size), args.image_size)
-        buckets = buckets_of(gradients_of(layers), args.first_bucket_mb, args.bucket_mb)
+        buckets = buckets_of(gradients_of(layers), args.first_bucket_mb, args.bucket_mb, args.last_bucket_mb)
         size = BYTES[args.gradients]
         outcomes = [simulate(buckets, gpus, step, links_of(args), size) for gpus in counts(args.gpus)]
         print(*heading(name, buckets, step, args), "", *table(outcomes, batch_of(args)), "", sep="\n", flush=True)

@@ -69,6 +69,8 @@ def backward(roots: Sequence[tuple[Tensor, Array]], retain_graph: bool = False, 
     """
     uses = uses_behind([output for output, _ in roots]) if targets is None else None
     try:
+        if uses is not None:
+            uses.begin()
         _walk(roots, retain_graph, targets, uses)
         if uses is not None:
             uses.finish()

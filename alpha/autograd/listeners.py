@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 class Listener(Protocol):
     """Told of the gradients of leaves; one listener may have many leaves."""
 
+    def begin(self) -> None:
+        """Take note that a pass begins that may reach one of its leaves."""
+
     def ready(self, leaf: Tensor) -> None:
         """Take note that nothing more is added to `.grad` of the leaf in this pass."""
 
@@ -94,6 +97,11 @@ class Uses:
         self._got[leaf] = True
         if (listener := listener_of(leaf)) is not None:
             listener.ready(leaf)
+
+    def begin(self) -> None:
+        """Tell that the pass begins."""
+        for listener in self._listeners():
+            listener.begin()
 
     def finish(self) -> None:
         """Tell of the leaves that are left, and that the pass has ended."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -113,6 +114,13 @@ def contiguous(Y: Any) -> Any:
     if type(Y) is np.ndarray:
         return Y if Y.flags.c_contiguous else np.ascontiguousarray(Y)
     return np.array(Y, order="C")
+
+
+def span(X: Array, start: int, shape: tuple[int, ...]) -> Array:
+    """Neighbouring elements of an array from number `start` on, under a shape of their own; a view."""
+    flat, stop = X.reshape(X.size), start + math.prod(shape)
+    found = flat[start:stop] if isinstance(flat, np.ndarray) else flat.slice_rows(start, stop)
+    return found.reshape(shape)
 
 
 def form_of(array: Array) -> Form:

@@ -21,11 +21,17 @@ from alpha.errors import DataError
 
 
 class Part(NamedTuple):
-    """Part of each epoch that one of several processes takes; see `alpha.data.samplers.part_of`."""
+    """Part of each epoch that one of several processes takes; see `alpha.data.samplers.part_of`.
+
+    Attributes:
+        by_number: it is made of the items whose number is `rank` modulo `world_size`, of which alone the process has
+            memory, in place of every world_size-th of the order.
+    """
 
     rank: int
     world_size: int
     even: bool
+    by_number: bool = False
 
 
 class DataLoader:
@@ -206,7 +212,7 @@ class DataLoader:
         count = self._shared(self.all_samples)
         if self.part is None or not count:
             return count
-        rank, size, even = self.part
+        rank, size, even, _ = self.part
         return -(-count // size) if even else len(range(rank, count, size))
 
     def _shared(self, count: int) -> int:
@@ -265,6 +271,8 @@ class DataLoader:
             "seed": None if self.seed is None else int(self.seed),
             "drop_last": bool(self.drop_last),
         }
+        if self.part is not None and self.part.by_number:
+            about["held by"] = f"{self.part.world_size} processes in shares"  # then orders depend on their number
         if self.sampler is not None:
             name, seed = type(self.sampler).__name__, getattr(self.sampler, "seed", 0)
             seed = None if seed is None else int(seed)
@@ -385,7 +393,11 @@ class DataLoader:
         else:
             order = np.fromiter(self._draws(shared=True).steadily(lambda: self.sampler), np.int64)
         if self.part is not None:
-            order = part_of(order[: self._shared(len(order))], *self.part)
+            rank, size, even, by_number = self.part
+            if by_number:
+                order = np.resize(order[order % size == rank], self.samples)
+            else:
+                order = part_of(order[: self._shared(len(order))], rank, size, even)
         return order, self._count_epoch()
 
     def prepare_epoch(self) -> None:

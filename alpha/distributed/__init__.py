@@ -1,6 +1,7 @@
 """Training by several processes, each with a GPU of its own, or on CPUs; see docs/distributed.md."""
 
 from alpha.distributed.data_parallel import DataParallel as DataParallel
+from alpha.distributed.optim import ZeroRedundancyOptimizer as ZeroRedundancyOptimizer
 from alpha.distributed.process_group import all_gather as all_gather
 from alpha.distributed.process_group import all_reduce as all_reduce
 from alpha.distributed.process_group import barrier as barrier

@@ -2,66 +2,74 @@
 
 Gradients are put in buckets, in the order in which a backward pass makes them: from the last parameter to the first.
 When all of a bucket are complete, they are reduced in place, beside the backward pass, so nothing is copied. The end of
-the pass waits for them. In a captured step the reductions are a branch of the graph.
+the pass waits for them. In a captured step the reductions are a branch of the graph. The gradient of a parameter that
+one rank updates (`alpha.distributed.optim`) is reduced to that rank, and dropped on the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import Any
 
+import numpy as np
+
 from alpha.autograd.listeners import listen
+from alpha.autograd.shares import expect_reduced, is_reduced, mark_reduced, share_of
 from alpha.autograd.versions import array_of
 from alpha.core.dtypes import bfloat16
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.distributed.exchange import Engine
-from alpha.distributed.process_group import current
+from alpha.distributed.process_group import current, joined_engine
+from alpha.distributed.side_by_side import copy_arrays, pack
 from alpha.errors import DistributedError, GradientError
 from alpha.module.module import Module, device_of
 from alpha.module.parameter import Uninitialized
-from alpha.ops.kernel.casts import cast
 from alpha.ops.kernel.options import real
+from alpha.runtime.ranks import rank, world_size
 
-FIRST_BUCKET = 2**20  # bytes: small, so that the first reduction begins early
 MIB = 2**20
+FIRST_BUCKET = MIB  # bytes: small, so that the first reduction begins early
+LAST_BUCKET = 3 * MIB  # small, since the pass has ended when it is sent, and the step waits for it
+PACKED = MIB  # smaller gradients are copied side by side: NCCL takes many small arrays as slowly as large ones
 COMPRESSIONS = (None, "bf16")
 REFUSED, ZEROS, SKIPPED = "refused", "zeros", "skipped"  # parameters that a pass does not reach
 SHOWN = 8  # names in a message
 
 
-def buckets_of(sizes: Sequence[int], limit: float, first: float = FIRST_BUCKET) -> list[list[int]]:
+def buckets_of(
+    sizes: Sequence[int], limit: float, first: float = FIRST_BUCKET, last: float = LAST_BUCKET
+) -> list[list[int]]:
     """Numbers of parameters in buckets, from the last parameter to the first.
 
-    A bucket takes parameters until it has reached its limit; none is cut.
+    A bucket takes parameters until it has reached its limit; none is cut. The last bucket takes as many of the first
+    parameters as its limit has room for.
 
     Args:
         sizes: of the parameters, in bytes.
         limit: of a bucket, in bytes.
         first: limit of the first bucket, if it is below the other one.
+        last: limit of the last bucket, if it is below the other one.
     """
+    ends = list(accumulate(sizes))
+    held = bisect_right(ends, min(last, limit))  # parameters of the last bucket
     buckets: list[list[int]] = []
     room = 0.0
-    for number in reversed(range(len(sizes))):
+    for number in reversed(range(held, len(sizes))):
         if not buckets or room <= 0:
             room = min(first, limit) if not buckets else limit
             buckets.append([])
         buckets[-1].append(number)
         room -= sizes[number]
-    return buckets
+    return [*buckets, list(reversed(range(held)))] if held else buckets
 
 
 def _engine() -> Engine:
-    """The engine of the group; no object of a step holds it, since it counts what it does.
-
-    Raises:
-        DistributedError: the process has left the group.
-    """
-    group = current()
-    if group is None or group.engine is None:
-        raise DistributedError("DataParallel: this process has left the group; call alpha.distributed.init() again")
-    return group.engine
+    """The engine of the group; see `joined_engine`."""
+    return joined_engine("DataParallel")
 
 
 class Reducer:
@@ -81,31 +89,86 @@ class Reducer:
         self._places = {parameter: number for number, (_, parameter) in enumerate(named)}
         self._ready: set[int] = set()
         self._begun = 0  # buckets that are being reduced
-        self._halves: list[tuple[Tensor, Array]] = []  # gradients, and the numbers of half their size that are sent
+        self._halves: list[tuple[list[Array], list[Array]]] = []  # gradients, and their halves that are sent
+        self._sent: list[Array] = []  # halves for other ranks, whose memory is in use until the end of the pass
+        self._before: dict[int, Tensor] = {}  # gradients of all ranks that this one had before the pass
+
+    def begin(self) -> None:
+        """Multiply gradients of all ranks, which this one alone has, by the number of ranks.
+
+        So they count once in the mean to which the pass adds. Only what is shared out can have such gradients.
+        """
+        dropped, held = [], []
+        for number, (_, parameter) in enumerate(self._named):
+            if share_of(parameter) is None:
+                continue
+            if (grad := parameter._grad) is None:
+                dropped.append(parameter)
+                continue
+            held.append(parameter)
+            if is_reduced(parameter):
+                self._before[number] = grad
+                parameter._grad = grad * world_size()
+        expect_reduced(held)
+        mark_reduced([*dropped, *held], False)
+
+    def _give_back(self, numbers: Iterable[int]) -> None:
+        """Undo what `begin` has done to some parameters."""
+        parameters = []
+        for number in numbers:
+            parameters.append(self._named[number][1])
+            parameters[-1]._grad = self._before[number]
+        mark_reduced(parameters, True)
 
     def ready(self, leaf: Tensor) -> None:
+        self._ready.add(self._places[leaf])
         if not self.active:
             return
-        self._ready.add(self._places[leaf])
         while self._begun < len(self._buckets) and self._ready.issuperset(self._buckets[self._begun]):
             self._reduce(self._buckets[self._begun])
             self._begun += 1
 
     def _reduce(self, bucket: list[int]) -> None:
-        gradients = [grad for number in bucket if (grad := self._named[number][1]._grad) is not None]
-        arrays = [array_of(grad) for grad in gradients]
-        if not arrays:
-            return
-        if self._halved:
-            arrays = [cast(array, bfloat16, 1.0, 0.0) for array in arrays]
-            self._halves += zip(gradients, arrays, strict=True)
-        _engine().all_reduce(arrays, "mean", beside=True)
+        sent: dict[int | None, list[Array]] = {}  # by the rank that updates them; None for all ranks
+        alike: dict[tuple[int | None, np.dtype[Any]], list[Tensor]] = {}  # gradients that are copied side by side
+        for number in bucket:
+            parameter = self._named[number][1]
+            if (grad := parameter._grad) is None:
+                continue
+            share = share_of(parameter)
+            owner = None if share is None else share.owner
+            if self._halved or grad.array.nbytes < PACKED:
+                alike.setdefault((owner, grad.array.dtype), []).append(grad)
+            else:
+                sent.setdefault(owner, []).append(array_of(grad))
+        for (owner, dtype), small in alike.items():
+            arrays = [array_of(grad) for grad in small]
+            if self._halved:
+                packed, parts = pack(arrays, bfloat16)
+                if owner in (None, rank()):
+                    self._halves.append((arrays, parts))
+                else:
+                    self._sent.append(packed)
+            elif len(small) == 1:
+                packed = arrays[0]
+            else:
+                packed, parts = pack(arrays, dtype)
+                for grad, part in zip(small, parts, strict=True):
+                    grad.array = part
+            sent.setdefault(owner, []).append(packed)
+        if everywhere := sent.pop(None, []):
+            _engine().all_reduce(everywhere, "mean", beside=True)
+        owners = [owner for owner, arrays in sent.items() for _ in arrays if owner is not None]
+        if owners:
+            _engine().reduce([array for arrays in sent.values() for array in arrays], owners, "mean", beside=True)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> None:
         """None: the copy of a model averages nothing."""
 
     def finish(self) -> None:
         if not self.active:
+            self._give_back(self._before.keys() - self._ready)
+            self._forget()
             return
         missing = [
             number
@@ -129,17 +192,34 @@ class Reducer:
         for bucket in self._buckets[self._begun :]:
             self._reduce([number for number in bucket if number in self._ready])
         _engine().join()
-        for grad, half in self._halves:
-            grad.array = cast(half, grad.dtype, 1.0, 0.0)
+        for arrays, halves in self._halves:
+            copy_arrays(arrays, halves)
+        self._keep_own()
+        self._give_back(self._before.keys() - self._ready)
         self._forget()
+
+    def _keep_own(self) -> None:
+        """Drop the gradients that were reduced to other ranks."""
+        own = []
+        for number in self._ready:
+            parameter = self._named[number][1]
+            share = share_of(parameter)
+            if share is not None and share.owner == rank():
+                own.append(parameter)
+            elif share is not None:
+                parameter._grad = None
+        mark_reduced(own, True)
 
     def abandon(self) -> None:
         _engine().join()
+        self._give_back(self._before)
         self._forget()
 
     def _forget(self) -> None:
         self._ready.clear()
         self._halves.clear()
+        self._sent.clear()
+        self._before.clear()
         self._begun = 0
 
 
@@ -147,10 +227,11 @@ class DataParallel(Module):
     """A model of which every process trains a copy on a part of the batch of its own.
 
     Weights and buffers begin as those of rank 0. `backward` leaves the mean of all ranks in `.grad`, so optimizers make
-    the same step everywhere; a loss that is the mean of a rank's batch makes them the gradients of the mean over all
-    batches, if these are of one size. Statistics of batch normalisation are those of each rank's own batch (see
-    `SyncBatchNorm`). Before an evaluation on all ranks `take_buffers()` gives them the running means of rank 0. All
-    ranks must call forward and backward alike.
+    the same step everywhere; with a `ZeroRedundancyOptimizer` it leaves that on one rank, and None on the others. A
+    loss that is the mean of a rank's batch makes them the gradients of the mean over all batches, if these are of one
+    size. Statistics of batch normalisation are those of each rank's own batch (see `SyncBatchNorm`). Before an
+    evaluation on all ranks `take_buffers()` gives them the running means of rank 0. All ranks must call forward and
+    backward alike.
 
     In a group of one, or if nothing is trained, it is the model itself under another name.
 
@@ -224,7 +305,7 @@ class DataParallel(Module):
 
     def _send(self, tensors: Sequence[Tensor]) -> None:
         """Give tensors the values of rank 0."""
-        _engine().broadcast([array_of(value) for value in tensors], 0)
+        _engine().broadcast([array_of(value) for value in tensors], [0] * len(tensors))
         for value in tensors:
             value._version.bump("broadcast")
 

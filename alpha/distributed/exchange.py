@@ -30,11 +30,17 @@ class Engine(Protocol):
         beside: it may run beside the work that follows, up to `join`; nobody touches the arrays until then.
         """
 
+    def reduce(self, arrays: Sequence[Array], owners: Sequence[int], operation: str, beside: bool = False) -> None:
+        """Reduce each array over all ranks to its owner, in place; on the other ranks it is not changed.
+
+        beside: see `all_reduce`.
+        """
+
     def join(self) -> None:
         """Let the work that follows begin after that which runs beside."""
 
-    def broadcast(self, arrays: Sequence[Array], source: int) -> None:
-        """Copy the arrays of rank `source` to all others."""
+    def broadcast(self, arrays: Sequence[Array], sources: Sequence[int]) -> None:
+        """Copy each array of the rank that is its source to all others."""
 
     def all_gather(self, target: Array, source: Array) -> None:
         """Put the arrays of all ranks, each of n elements, one behind the other into `target` of world_size n."""

@@ -40,8 +40,8 @@ class MpiEngine:
         self.begin: Callable[[], None] = nothing
         self._mpi = library()
         self._comm = self._mpi.COMM_WORLD.Dup()
-        self._size = self._comm.Get_size()
-        found = self._comm.Get_rank(), self._size
+        self._rank, self._size = self._comm.Get_rank(), self._comm.Get_size()
+        found = self._rank, self._size
         if found != (rank, world_size):
             raise DistributedError(
                 f"MPI sees rank {found[0]} of {found[1]} processes, the launcher rank {rank} of {world_size}: on a CPU "
@@ -56,11 +56,23 @@ class MpiEngine:
             self._comm.Allreduce(self._mpi.IN_PLACE, wide, self._operations[operation])
             self._take(array, wide, operation)
 
+    def reduce(
+        self, arrays: Sequence[NDArray[Any]], owners: Sequence[int], operation: str, beside: bool = False
+    ) -> None:
+        self.begin()
+        for array, owner in zip(arrays, owners, strict=True):
+            wide = _wide(array)
+            if owner == self._rank:
+                self._comm.Reduce(self._mpi.IN_PLACE, wide, self._operations[operation], owner)
+                self._take(array, wide, operation)
+            else:
+                self._comm.Reduce(wide, None, self._operations[operation], owner)
+
     def join(self) -> None: ...
 
-    def broadcast(self, arrays: Sequence[NDArray[Any]], source: int) -> None:
+    def broadcast(self, arrays: Sequence[NDArray[Any]], sources: Sequence[int]) -> None:
         self.begin()
-        for array in arrays:
+        for array, source in zip(arrays, sources, strict=True):
             self._comm.Bcast(_bytes(array), source)
 
     def all_gather(self, target: NDArray[Any], source: NDArray[Any]) -> None:

@@ -76,12 +76,22 @@ class NcclEngine:
         places, chosen = [_place(array) for array in arrays], OPERATIONS[operation]
         self._queue("all_reduce", arrays, [(address, address, *form, chosen) for address, *form in places], beside)
 
+    def reduce(
+        self, arrays: Sequence[DeviceArray], owners: Sequence[int], operation: str, beside: bool = False
+    ) -> None:
+        places, chosen = [_place(array) for array in arrays], OPERATIONS[operation]
+        calls = [
+            (address, address, *form, chosen, owner) for (address, *form), owner in zip(places, owners, strict=True)
+        ]
+        self._queue("reduce", arrays, calls, beside)
+
     def join(self) -> None:
         self._device.driver.join()
 
-    def broadcast(self, arrays: Sequence[DeviceArray], source: int) -> None:
+    def broadcast(self, arrays: Sequence[DeviceArray], sources: Sequence[int]) -> None:
         places = [_place(array) for array in arrays]
-        self._queue("broadcast", arrays, [(address, address, *form, source) for address, *form in places])
+        calls = [(address, address, *form, source) for (address, *form), source in zip(places, sources, strict=True)]
+        self._queue("broadcast", arrays, calls)
 
     def all_gather(self, target: DeviceArray, source: DeviceArray) -> None:
         address, count, dtype = _place(source)

@@ -57,6 +57,7 @@ class Group:
     judge: Judge | None = None
     watch: Watch | None = None
     checks: int = field(default=0)
+    memory: int | None = None  # bytes that were free on every GPU when the ranks met
 
     def texts(self, what: str, text: str) -> list[str]:
         """The texts that all ranks give, in the order of ranks. `what` says of what, in errors."""
@@ -140,6 +141,17 @@ def current() -> Group | None:
     return _group
 
 
+def joined_engine(owner: str) -> Engine:
+    """The engine of the group; no object of a step holds it, since it counts what it does. `owner` is for errors.
+
+    Raises:
+        DistributedError: the process has left the group.
+    """
+    if _group is None or _group.engine is None:
+        raise DistributedError(f"{owner}: this process has left the group; call alpha.distributed.init() again")
+    return _group.engine
+
+
 def init(device: str = "auto", timeout: float = TIMEOUT) -> None:
     """Join the processes that a launcher has started: torchrun, mpirun, srun or `python -m alpha.run`.
 
@@ -187,6 +199,8 @@ def _connect(group: Group) -> None:
     group.compare("the device", device.name)
     group.compare("numpy's version", np.__version__)
     if isinstance(device, CudaDevice):
+        sizes = group.texts("the memory of the GPU", str(device.driver.memory_info()[0]))
+        group.memory = min(map(int, sizes))
         engine = _nccl(group, device)
     assert engine is not None
     group.engine = engine
@@ -296,7 +310,7 @@ def broadcast(tensor: Tensor, src: int = 0) -> Tensor:
         raise ValueError(f"broadcast: src={src}, but there are ranks 0 to {world_size() - 1}")
     check_writable("broadcast", tensor, False)
     if engine is not None:
-        engine.broadcast([array_of(tensor)], src)
+        engine.broadcast([array_of(tensor)], [src])
         tensor._version.bump("broadcast")
     return tensor
 

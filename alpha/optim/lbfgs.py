@@ -163,6 +163,7 @@ class LBFGS(Optimizer):
         "line_search_fn": search_name,
     }
     counts: ClassVar[Mapping[str, Rule]] = {}
+    per_parameter: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from alpha.autograd.shares import any_shares, share_of
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor, tensor
 from alpha.errors import CheckpointError, GradientError, type_name
@@ -80,13 +81,15 @@ class Optimizer:
 
     A subclass names the rules of its hyper-parameters in `rules`, its state arrays in `slots`, and in `counts` the
     rules of the numbers that each step changes in a parameter's state. An optimizer of Alpha declares its
-    hyper-parameters as fields, from which `rules`, `added` and its constructor follow (`hyper.py`).
+    hyper-parameters as fields, from which `rules`, `added` and its constructor follow (`hyper.py`). It says
+    `per_parameter = False` if an update of one parameter depends on the gradients of others.
     """
 
     rules: ClassVar[Mapping[str, Rule]] = {"lr": natural, "weight_decay": natural}
     slots: ClassVar[tuple[str, ...]] = ()
     counts: ClassVar[Mapping[str, Rule]] = {"step": whole}
     per_step: ClassVar[frozenset[str]] = frozenset({"lr", "initial_lr"})  # hyper-parameters that a replay reads anew
+    per_parameter: ClassVar[bool] = True
     added: ClassVar[Mapping[str, Any]] = {}  # hyper-parameters that older checkpoints lack, and what they mean there
 
     _fields: ClassVar[Mapping[str, Field]] = {}  # what `hyper_parameters` found in the class and its bases
@@ -235,6 +238,8 @@ class Optimizer:
         for group in self.param_groups:
             ready = [p for p in group["params"] if (grad := p.grad) is not None and self._fits(p, grad)]
             work.append((group, ready))
+        if any_shares():
+            self._check_shares()
         with phase("update"):
             self._run(work)
         return loss
@@ -300,6 +305,15 @@ class Optimizer:
     def _count_one(self, group: Group, state: dict[str, Any]) -> None:
         """Count a step in the state of one parameter."""
         state["step"] += 1
+
+    def _check_shares(self) -> None:
+        """Refuse parameters whose gradients go to the ranks that another optimizer has chosen."""
+        for parameter in [parameter for group in self.param_groups for parameter in group["params"]]:
+            if (share := share_of(parameter)) is not None and share.optimizer() is not self:
+                raise GradientError(
+                    f"{self._name}: a parameter {shape_text(parameter)} belongs to a ZeroRedundancyOptimizer, so other "
+                    "ranks may have its gradient; step that one, or drop it before the backward pass"
+                )
 
     def _fits(self, parameter: Tensor, grad: Tensor) -> bool:
         if parameter._version.unaware is not None or grad._version.unaware is not None:  # copies of parts
@@ -393,6 +407,10 @@ class Optimizer:
         Raises:
             CheckpointError: lists every mismatch at once.
         """
+        self._take_state(*self._checked_state(state_dict))
+
+    def _checked_state(self, state_dict: Mapping[str, Any]) -> tuple[list[Group], dict[Tensor, Mapping[str, Any]]]:
+        """The groups and the states of parameters in a `state_dict()`, if everything fits."""
         name, state = self._name, state_dict
         check_form(name, state)
         missing = [key for key in ("optimizer", "state", "param_groups") if key not in state]
@@ -422,7 +440,10 @@ class Optimizer:
             slots[parameter] = _arrays(self, key, parameter, self._required_slots(group), arrays, problems)
         if problems:
             raise CheckpointError(f"{name}: state does not fit:\n  " + "\n  ".join(problems))
+        return groups, slots
 
+    def _take_state(self, groups: list[Group], slots: Mapping[Tensor, Mapping[str, Any]]) -> None:
+        """Take what `_checked_state` has found."""
         new = {
             parameter: {key: _restored(self, parameter, key, value) for key, value in arrays.items()}
             for parameter, arrays in slots.items()

@@ -10,6 +10,7 @@ import numpy as np
 
 from alpha.core.tensor import Tensor
 from alpha.runtime.cuda.array import DeviceArray
+from alpha.step.dependence import entry
 from alpha.step.kinds import is_constant
 
 LARGE = 4096  # bytes of an array on the host whose values may decide which graph a call replays
@@ -62,7 +63,7 @@ class Arguments:
                 self.objects[f"the class of {place}"] = type(value)
             return type(value), *(self._key(f"{place}[{i}]", item) for i, item in enumerate(value))
         if type(value) is dict:
-            return dict, *((key, self._key(f"{place}[{key!r}]", item)) for key, item in value.items())
+            return dict, *((key, self._key(entry(place, key), item)) for key, item in value.items())
         self.objects[place] = value
         array = value.array if isinstance(value, Tensor) else value
         if isinstance(array, np.ndarray) and array.dtype.kind in "biu" and array.nbytes <= LARGE:

@@ -37,6 +37,11 @@ def _equal(a: Any, b: Any) -> bool:
     return isinstance(a, PLAIN) and bool(a == b or (a != a and b != b)) and repr(a) == repr(b)  # 0.0 is not -0.0
 
 
+def entry(name: str, key: Any) -> str:
+    """An entry of a mapping, in words. Only plain keys are shown: to show a tensor reads its values."""
+    return f"{name}[{key!r}]" if isinstance(key, PLAIN) else f"{name}[a {type(key).__name__}]"
+
+
 def change_of_parts(owner: str, form: str, keys: Sequence[Any], before: Values, now: Values) -> str:
     """The first of the values that has changed; `form` makes of a key what follows the name of the owner."""
     for key, a, b in zip(keys, before, now, strict=False):
@@ -57,7 +62,7 @@ def change_of_mapping(name: str, before: Values, now: Values) -> str:
     old, new = (dict(zip(v[1 : 1 + v[0]], v[1 + v[0] :], strict=True)) for v in (before, now))
     keys = [*old, *(key for key in new if key not in old)]
     values = [tuple([held.get(key, MISSING) for key in keys]) for held in (old, new)]
-    return name if same(*values) else change_of_parts(name, "[{!r}]", keys, *values)
+    return name if same(*values) else change_of_parts("", "{}", [entry(name, key) for key in keys], *values) or name
 
 
 def change_of_sequence(name: str, before: Values, now: Values) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from alpha.autograd.shares import reduced_now, restore_reduced
 from alpha.optim.optimizer import Optimizer
 from alpha.step.kinds import is_a
 from alpha.step.watch import Watch
@@ -23,6 +24,7 @@ class HostState:
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._python, self._numpy = random.getstate(), _numpy_state()
+        self._reduced = reduced_now()
         states = [(value, _state(value)) for value in watch.reached]
         self._generators = [(value, state) for value, state in states if state is not None]
         self._optimizers = [
@@ -55,6 +57,7 @@ class HostState:
 
     def restore(self) -> None:
         """Take back what a step that was only recorded has done to optimizers and to the versions of tensors."""
+        restore_reduced(self._reduced)
         for state, before in self._optimizers:
             for parameter in [parameter for parameter in state if parameter not in before]:
                 del state[parameter]

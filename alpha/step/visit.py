@@ -35,6 +35,7 @@ from alpha.step.dependence import (
     change_of_sequence,
     content,
     counted,
+    entry,
 )
 from alpha.step.kinds import (
     LARGE,
@@ -238,7 +239,7 @@ class Visit:
         if is_a(value, (types.MappingProxyType, dict)):
             self._watch(functools.partial(change_of_mapping, name), read)
             for key, item in list(value.items()):
-                self._visit(f"{name}[{key!r}]", item)
+                self._visit(entry(name, key), item)
             return
         if is_a(value, np.ndarray):
             text = f"{name}, values of a numpy array"
@@ -263,7 +264,7 @@ class Visit:
             lambda: (dict.__len__(value), *dict.keys(value), *dict.values(value)),
         )
         for key, item in list(dict.items(value)):
-            for label, part in ((f"{name}[{key!r}]", item), (f"a key of {name}", key)):
+            for label, part in ((entry(name, key), item), (f"a key of {name}", key)):
                 if id(value) not in self._registries or not is_a(part, (types.FunctionType, type)):
                     self._visit(label, part)
         if isinstance(value, defaultdict):
@@ -320,7 +321,7 @@ class Visit:
             self._by_name(tell, lambda group=group: counted(optimizer._structure(group)))  # type: ignore[misc]
             self._visit(f"{name}.param_groups[{number}]['params']", group["params"])
             for key, item in group.items():
-                self._visit(f"{name}.param_groups[{number}][{key!r}]", item)
+                self._visit(entry(f"{name}.param_groups[{number}]", key), item)
         self._states.append((name, optimizer, dict(optimizer.state)))
         for slots in list(optimizer.state.values()):
             self._by_name(
@@ -329,7 +330,7 @@ class Visit:
             )
             if own:
                 for key, item in slots.items():
-                    self._visit(f"{name}.state[..][{key!r}]", item)
+                    self._visit(entry(f"{name}.state[..]", key), item)
         states = [optimizer.state[parameter] for parameter in optimizer.state]
         self._by_name(lambda *_: f"{name}.state, a number of steps", lambda: look.ages(states, counts))
         self._enter_object(name, optimizer, ("state", "param_groups"))

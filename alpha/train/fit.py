@@ -72,8 +72,10 @@ def fit(
         with interrupt_between_steps(*both) if world_size() > 1 else nullcontext():  # a rank alone must not stop
             _epochs(state, (train_loader, test_loader), steps, callbacks, trained, report, show)
     except Interrupted:
-        if run is not None:
+        if run is not None and (world_size() == 1 or trainer._unfinished is not None):
             run.save(trainer)
+        elif run is not None:  # the signal has come behind the last epoch, on one rank perhaps: all is saved
+            run.wait()
         raise
     finally:
         for callback in callbacks:

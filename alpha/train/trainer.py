@@ -107,7 +107,9 @@ class Trainer:
             is a warning, and the step runs as usual.
         resident: whether data sets are copied to the device as a whole; by default each `ArrayDataset`, or `Subset` of
             one, whose class overrides neither `__getitem__` nor `batch`, while they take at most a quarter of the
-            memory together. True says that the items of all data sets are the same in each epoch.
+            memory together; if only the share of one of several processes has room there, each takes its share, and
+            every epoch shuffles within the shares. True says that the items of all data sets are the same in each
+            epoch.
         settings: the arguments below, by name.
         step: (model, batch) -> the loss of a batch, (), or a dict of such numbers, of which "loss" is made smaller and
             all are averaged and recorded. It takes the place of `loss`; batches may have any structure. If what it
@@ -169,7 +171,7 @@ class Trainer:
         self._same_loader = False  # whether the next epoch must be trained on the same
         self._updates = False  # whether a step was seen to change the weights
         self._trained, self._tested = Tally(self.device), Tally(self.device)
-        self._residents = Residents(self.device)
+        self._residents = Residents(self.device, self._ranks.memory)
         self._steps: dict[Any, Step] = {}  # by name, where batches come from, augmentation and mean
         self._kernels = Precompiler()
 
@@ -189,7 +191,7 @@ class Trainer:
 
     def _train_epoch(self, loader: DataLoader, steps: int | None, report: Report | None) -> Result:
         """See `train_epoch`; `report(step, loss)` gets the mean loss of about READ_EVERY steps, again and again."""
-        with self._ranks.share(loader, training=True):
+        with self._ranks.share(loader, True, self._in_shares(loader)):
             return self._train_part(loader, steps, report)
 
     def _train_part(self, loader: DataLoader, steps: int | None, report: Report | None) -> Result:
@@ -246,7 +248,7 @@ class Trainer:
         With `ema` they are those of the mean of the weights. Leaves the model in eval mode.
         """
         check_loader(loader)
-        with self._ranks.share(loader, training=False):
+        with self._ranks.share(loader, False, self._in_shares(loader)):
             return self._evaluate_part(loader)
 
     def _evaluate_part(self, loader: DataLoader) -> Result:
@@ -312,7 +314,7 @@ class Trainer:
 
     def steps_of(self, loader: DataLoader) -> int:
         """Number of steps in an epoch of training on this loader, by each of the processes that train together."""
-        with self._ranks.share(loader, training=True):
+        with self._ranks.share(loader, True, self._in_shares(loader)):
             return len(loader)
 
     @property
@@ -457,14 +459,31 @@ class Trainer:
         for gone in self._residents.drop():
             self._steps = {key: step for key, step in self._steps.items() if key[1] != gone.batch}
         resident = self._residents.find(data)
-        wanted = resident is not None or self._residents.fits(data) if self.resident is None else self.resident
+        by_number = loader.part is not None and loader.part.by_number
+        wanted = self.resident
+        if wanted is None:
+            wanted = by_number or resident is not None or self._residents.fits(data)
         if not wanted or not can_be_resident(loader) or not is_pair(loader):
             return StreamingFeed(batches, self.device)
         if resident is None:
-            plain = is_plain(data, ArrayDataset)
-            arrays = (data.images, data.labels) if plain else batches.batch(np.arange(len(data)))
-            resident = self._residents.put(data, *arrays)
+            rank, shares = (loader.part.rank, loader.part.world_size) if by_number and loader.part else (0, 1)
+            if is_plain(data, ArrayDataset):
+                arrays = data.images[rank::shares], data.labels[rank::shares]
+            else:
+                arrays = batches.batch(np.arange(rank, len(data), shares))
+            resident = self._residents.put(data, *arrays, shares)
+        if resident.shares > 1 and not by_number:
+            return StreamingFeed(batches, self.device)
         return ResidentFeed(batches, resident)
+
+    def _in_shares(self, loader: DataLoader) -> bool:
+        """True if each rank is to hold only its share of a loader's data set, as a device has no room for the whole."""
+        data, shares = loader.dataset, self._ranks.world_size
+        if shares == 1 or self.resident is not None or loader.sampler is not None or not can_be_resident(loader):
+            return False
+        if (resident := self._residents.find(data)) is not None:
+            return resident.shares > 1
+        return len(data) >= shares and not self._residents.fits(data) and self._residents.fits(data, shares)
 
     def _steps_of(self, loader: DataLoader, steps: int | None, tally: Tally) -> int:
         """Number of steps of an epoch; raises an error if it cannot begin."""
@@ -545,7 +564,8 @@ class Trainer:
     def state_dict(self) -> dict[str, Any]:
         """State for resuming, on the host: model, optimizer, schedule, random numbers, and the place in the epoch.
 
-        A trainer that loads it gives the same bits as one that was never interrupted, on the same device.
+        A trainer that loads it gives the same bits as one that was never interrupted, on the same device. With a
+        `ZeroRedundancyOptimizer` all ranks call its `consolidate_state_dict()` before; `Run.save` does so by itself.
         Raises TrainingError if a loss of the unfinished epoch is not finite.
         """
         return state_dict(self)

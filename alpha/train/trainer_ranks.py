@@ -40,6 +40,15 @@ class Ranks:
             )
 
     @property
+    def world_size(self) -> int:
+        return 1 if self._group is None else self._group.place.world_size
+
+    @property
+    def memory(self) -> int | None:
+        """Bytes that were free on the GPU of each rank when they met; None alone, and on a CPU."""
+        return None if self._group is None else self._group.memory
+
+    @property
     def many(self) -> bool:
         """True if there are others."""
         return self._group is not None
@@ -94,10 +103,11 @@ class Ranks:
         return next(filter(None, self._group.texts("a reason to stop", reason or "")), None)
 
     @contextmanager
-    def share(self, loader: DataLoader, training: bool) -> Iterator[None]:
+    def share(self, loader: DataLoader, training: bool, by_number: bool) -> Iterator[None]:
         """Context in which a loader gives this rank's part; of a training all are of one length.
 
-        A loader that has shared out its data itself, by a `DistributedSampler`, is left alone.
+        With `by_number` that is the share of the items which this rank holds on its device, see `Part`. A loader that
+        has shared out its data itself, by a `DistributedSampler`, is left alone.
 
         Raises:
             DataError: a rank would see no data.
@@ -110,7 +120,7 @@ class Ranks:
             raise DataError(
                 f"Trainer: {loader.all_samples} samples for {place.world_size} processes: one of them would see no data"
             )
-        before, loader.part = loader.part, Part(place.rank, place.world_size, training)
+        before, loader.part = loader.part, Part(place.rank, place.world_size, training, by_number)
         try:
             yield
         finally:

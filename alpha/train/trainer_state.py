@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from alpha.core.rng import get_rng_state, set_rng_state
+from alpha.distributed import ZeroRedundancyOptimizer
 from alpha.errors import CheckpointError
 from alpha.module.module import Module
 from alpha.module.parameter import Uninitialized
@@ -15,9 +16,8 @@ from alpha.train.batches.tally import TALLIED, TALLIED_SINCE
 ADDED = ("averaged",)  # parts of a state that older ones have not
 
 
-def state_dict(trainer: Any) -> dict[str, Any]:
-    """See `Trainer.state_dict`."""
-    averaged = trainer.averaged
+def state_dict(trainer: Any, local: bool = False) -> dict[str, Any]:
+    """See `Trainer.state_dict`; if `local`, optimizers that are shared out have this rank's share alone."""
     return {
         "epoch": trainer.epoch,
         "step": trainer.step,
@@ -26,10 +26,39 @@ def state_dict(trainer: Any) -> dict[str, Any]:
         "tally": None if trainer._unfinished is None else dict(trainer._unfinished),
         "rng": get_rng_state(),
         "schedule": _one_or_list([schedule.state_dict() for schedule in trainer.schedules]),
-        "optimizer": _one_or_list([optimizer.state_dict() for optimizer in trainer.optimizers]),
+        "optimizer": _one_or_list(
+            [
+                optimizer.local_state_dict()
+                if local and isinstance(optimizer, ZeroRedundancyOptimizer)
+                else optimizer.state_dict()
+                for optimizer in trainer.optimizers
+            ]
+        ),
+        **weights_of(trainer),
+    }
+
+
+def weights_of(trainer: Any) -> dict[str, Any]:
+    """The parts of a state that are weights: those of the model, and their mean."""
+    averaged = trainer.averaged
+    return {
         "model": trainer.model.state_dict().numpy(),
         "averaged": None if averaged is None else averaged.state_dict().numpy(),
     }
+
+
+def consolidate(trainer: Any) -> None:
+    """Bring the states of optimizers that are shared out to rank 0; all ranks call it at once."""
+    for optimizer in trainer.optimizers:
+        if isinstance(optimizer, ZeroRedundancyOptimizer):
+            optimizer.consolidate_state_dict()
+
+
+def release(trainer: Any) -> None:
+    """Drop what `consolidate` has brought."""
+    for optimizer in trainer.optimizers:
+        if isinstance(optimizer, ZeroRedundancyOptimizer):
+            optimizer.release()
 
 
 def _one_or_list(states: list[Any]) -> Any:
@@ -42,7 +71,7 @@ def _as_list(state: Any) -> list[Any]:
 
 def load_state_dict(trainer: Any, state: Mapping[str, Any]) -> None:
     """See `Trainer.load_state_dict`."""
-    own = state_dict(trainer)
+    own = state_dict(trainer, local=True)
     missing = [name for name in own if name not in state and name not in ADDED]
     if missing:
         raise CheckpointError(f"Trainer: the state has no {', '.join(missing)}")

@@ -15,7 +15,19 @@ from compare.spec import SIDES, Outcome, Spec
 
 Runs = dict[tuple[str, str], dict[str, list[Outcome]]]  # (model, precision) -> side -> one for each seed
 COLUMNS = (
-    *("network", "precision", "side", "s/epoch", "images/s", "acceleration", "train", "test", "loss"),
+    *(
+        "network",
+        "precision",
+        "side",
+        "GPUs",
+        "processes",
+        "s/epoch",
+        "images/s",
+        "acceleration",
+        "train",
+        "test",
+        "loss",
+    ),
     *("live MB", "reserved MB", "process MB", "weights MB", "note"),
 )
 MANY_POINTS = 400
@@ -23,6 +35,11 @@ BUSY = " (busy)"
 CUDNN_NOTE = (
     "PyTorch best searches for the fastest kernels (cudnn.benchmark); the workspaces of that search stay reserved, and "
     "count in its memory."
+)
+RANKS_NOTE = (
+    "{ranks} train each network together, with a batch each: Alpha by DataParallel, PyTorch by "
+    "DistributedDataParallel. Seconds are those of the slowest, memory is that of the one with the most, accuracies "
+    "and the losses of epochs are of all, and curves are of the images of the first one."
 )
 COLOURS = {"Alpha": "#1f5fa8", "PyTorch": "#d1681c", "PyTorch best": "#3c8d40"}
 
@@ -40,12 +57,14 @@ def rows(runs: Runs) -> list[dict[str, str]]:
             seconds = fmean(run.epoch_seconds for run in seeds)
             measured = any(run.train_accuracy for run in seeds)
             first = seeds[0]
+            ranks = {"GPUs" if first.gpu else "processes": str(first.ranks)} if first.ranks > 1 else {}
             speed = first.images / seconds if measured else 0.0
             found.append(
                 {
                     "network": model,
                     "precision": precision,
                     "side": side,
+                    **ranks,
                     "s/epoch": f"{seconds:.4g}{BUSY if any(run.busy for run in seeds) else ''}",
                     "images/s": f"{speed:,.0f}" if speed else "",
                     "acceleration": f"{seconds / alpha:.2f}x" if compared and side != "Alpha" else "",
@@ -81,7 +100,7 @@ def _megabytes(nbytes: int) -> str:
 
 def markdown(table: Sequence[Mapping[str, str]], title: str) -> str:
     """The table for people."""
-    used = [name for name in COLUMNS if any(row[name] for row in table)]
+    used = [name for name in COLUMNS if any(row.get(name) for row in table)]
     lines = [
         f"**{title}**",
         "",
@@ -89,14 +108,22 @@ def markdown(table: Sequence[Mapping[str, str]], title: str) -> str:
         "|" + "|".join("---" if name in ("network", "precision", "side", "note") else "---:" for name in used) + "|",
     ]
     lines += ["| " + " | ".join(row[name] for name in used) + " |" for row in table]
+    lines += ["", *wrap(note, 120)] if (note := ranks_note(table)) else []
     return "\n".join(lines) + "\n"
+
+
+def ranks_note(table: Sequence[Mapping[str, str]]) -> str:
+    """Text that says what the numbers of several ranks are; empty if each network was trained by one process."""
+    found = [f"{row[name]} {name}" for row in table for name in ("GPUs", "processes") if name in row]
+    return RANKS_NOTE.format(ranks=found[0]) if found else ""
 
 
 def save_tables(folder: Path, runs: Runs, title: str) -> None:
     """Write table.csv and table.md."""
     table = rows(runs)
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    columns = [name for name in COLUMNS if any(name in row for row in table)]
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(table)
     write_atomically(folder / "table.csv", text.getvalue().encode())
@@ -157,8 +184,10 @@ def table_picture(folder: Path, runs: Runs, title: str) -> str:
             axes.tick_params(labelsize=8)
             axes.spines[["top", "right"]].set_visible(False)
     grid[0][0].legend(frameon=False, fontsize=8)
-    if any("PyTorch best" in sides for sides in runs.values()):
-        figure.supxlabel(CUDNN_NOTE, fontsize=7.5, x=0.01, ha="left")
+    notes = wrap(ranks_note(rows(runs)), 150)
+    notes += [CUDNN_NOTE] if any("PyTorch best" in sides for sides in runs.values()) else []
+    if notes:
+        figure.supxlabel("\n".join(notes), fontsize=7.5, x=0.01, ha="left")
     return _save(figure, folder, "table.png")
 
 

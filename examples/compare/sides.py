@@ -12,9 +12,15 @@ import numpy as np
 
 import alpha
 from alpha.data import DataLoader
+from alpha.data.loader import Part
+from alpha.distributed.environment import choose_gpu, place_of
 from alpha.train import Callback, Trainer
+from alpha.train.commands.command_line import join_ranks
 from compare.networks import network, twin
+from compare.ranks import data_parallel, gather_alpha, gather_torch, join_torch, leave_torch, of_all_ranks, take_buffers
 from compare.spec import LOSS_STEPS, Outcome, Spec, batches, classes_of, fits, load, process_bytes
+
+SEEDS = 1_000_003  # from a rank's seed of PyTorch's dropout to the next rank's, which draws other numbers
 
 
 def initial_model(spec: Spec, classes: int) -> Any:
@@ -27,7 +33,7 @@ def train_alpha(spec: Spec) -> Outcome:
     """Train with Alpha's Trainer."""
     train_set, test_set, data = load(spec.data, spec.image_size)
     result = Outcome(data=data, version=alpha.__version__, images=len(train_set), batch_size=spec.batch_size)
-    result.busy = spec.busy
+    result.busy, result.ranks = spec.busy, spec.ranks
     device: Any = alpha.get_device(spec.device)
     if device.name == "cuda":
         result.streamed = spec.stream or not fits(train_set, device.driver.memory_info()[0])
@@ -43,7 +49,8 @@ def train_alpha(spec: Spec) -> Outcome:
     result.points = points.found
     result.gpu = device.properties.name if device.name == "cuda" else ""
     stats = device.memory_stats()
-    result.live, result.reserved, result.process = stats.peak, stats.reserved, process_bytes(device.name == "cuda")
+    result.live, result.reserved = stats.peak, stats.reserved
+    result.process = process_bytes(device.name == "cuda", own_gpu(spec))
     if spec.steps is None:
         result.train_accuracy = trainer.evaluate(DataLoader(train_set, spec.batch_size)).accuracy or 0.0
         result.test_accuracy = trainer.evaluate(DataLoader(test_set, spec.batch_size)).accuracy or 0.0
@@ -65,26 +72,31 @@ class Points(Callback):
 
 
 def train_torch(spec: Spec) -> Outcome:
-    """Train with PyTorch; "PyTorch best" is channels_last, compiled with CUDA graphs, and a fused Adam."""
+    """Train with PyTorch; "PyTorch best" is channels_last, compiled with CUDA graphs, and a fused Adam.
+
+    Each of several ranks takes the images that Alpha's Trainer gives it.
+    """
     import torch
 
     from compare.twins import copy_weights
 
     train_set, test_set, data = load(spec.data, spec.image_size)
     result = Outcome(data=data, version=torch.__version__, images=len(train_set), batch_size=spec.batch_size)
-    result.busy = spec.busy
+    result.busy, result.ranks = spec.busy, spec.ranks
+    rank = place_of().rank if spec.ranks > 1 else 0
     classes = len(classes_of(train_set))
     model: Any = copy_weights(initial_model(spec, classes), twin(spec.model, classes, spec.image_size))
     result.weights = sum(value.numel() * value.element_size() for value in model.state_dict().values())
     gpu, best = spec.device == "cuda", spec.side == "PyTorch best"
     layout = torch.channels_last if best else torch.contiguous_format
     model = model.to(spec.device, memory_format=layout)
-    torch.manual_seed(spec.seed)
+    torch.manual_seed(spec.seed + SEEDS * rank)
     torch.backends.cudnn.benchmark = best
     tf32 = spec.precision != "float32"
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = tf32
     optimizer = torch.optim.Adam(model.parameters(), lr=spec.lr, fused=True if best and gpu else None)
-    run: Any = torch.compile(model, mode="reduce-overhead") if best and gpu else model
+    eager: Any = data_parallel(model, best) if spec.ranks > 1 else model
+    run: Any = torch.compile(eager, mode="reduce-overhead") if best and gpu else eager
     there = torch.device(spec.device)
     result.streamed = streamed = spec.stream or (gpu and not fits(train_set, torch.cuda.mem_get_info()[0]))
 
@@ -105,13 +117,17 @@ def train_torch(spec: Spec) -> Outcome:
     def accuracy(dataset: Any) -> float:
         model.eval()
         hits = 0
-        for images, labels in torch_batches(DataLoader(dataset, spec.batch_size), there, 0, None, None):
+        for images, labels in torch_batches(shared(DataLoader(dataset, spec.batch_size), False), there, 0, None, None):
             inputs, target = prepared(images, labels)
             with torch.autocast(spec.device, torch.bfloat16, enabled=spec.precision == "bf16"):
                 hits += int((model(inputs).argmax(1) == target).sum())
-        return hits / len(dataset)
+        return (hits if spec.ranks == 1 else sum(map(sum, gather_torch([hits])))) / len(dataset)
 
-    loader = DataLoader(train_set, spec.batch_size, shuffle=True, seed=spec.seed)
+    def shared(loader: DataLoader, training: bool) -> DataLoader:
+        loader.part = Part(rank, spec.ranks, training) if spec.ranks > 1 else None
+        return loader
+
+    loader = shared(DataLoader(train_set, spec.batch_size, shuffle=True, seed=spec.seed), True)
     pool = None if streamed else [torch.from_numpy(values).to(there) for values in whole(train_set)]
     model.train()
     for epoch in range(spec.epochs):
@@ -133,10 +149,10 @@ def train_torch(spec: Spec) -> Outcome:
                 mean = float(total) / seen  # waits for the device
                 break
             except Exception as error:
-                if run is model:
+                if run is eager:
                     raise
                 result.note = f"torch.compile failed ({type(error).__name__}): eager"
-                run = model
+                run = eager
                 optimizer.zero_grad()
         result.seconds.append(time.perf_counter() - start)
         result.losses.append(mean)
@@ -145,8 +161,10 @@ def train_torch(spec: Spec) -> Outcome:
     if gpu:
         result.gpu = torch.cuda.get_device_name()
         result.live, result.reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
-    result.process = process_bytes(gpu)
+    result.process = process_bytes(gpu, own_gpu(spec))
     if spec.steps is None:
+        if spec.ranks > 1:
+            take_buffers(model)
         result.train_accuracy = accuracy(train_set)
         result.test_accuracy = accuracy(test_set)
     return result
@@ -197,6 +215,19 @@ def torch_batches(loader: DataLoader, device: Any, epoch: int, steps: int | None
             yield waiting
 
 
+def own_gpu(spec: Spec) -> str:
+    """The GPU of this process as CUDA_VISIBLE_DEVICES names it, if it is one of several ranks on GPUs; else ""."""
+    return choose_gpu(place_of()) if spec.ranks > 1 and spec.device == "cuda" else ""
+
+
 def train(spec: Spec) -> Outcome:
-    """Train the side that `spec` names."""
-    return train_alpha(spec) if spec.side == "Alpha" else train_torch(spec)
+    """Train the side that `spec` names, here or as one of several ranks, which all return the outcome of all."""
+    if spec.ranks == 1:
+        return train_alpha(spec) if spec.side == "Alpha" else train_torch(spec)
+    if spec.side == "Alpha":
+        join_ranks(spec.device)
+        return of_all_ranks(train_alpha(spec), gather_alpha)
+    join_torch(spec.device, spec.meeting)
+    result = of_all_ranks(train_torch(spec), gather_torch)
+    leave_torch()
+    return result

@@ -28,6 +28,9 @@ class Spec:
         steps: at most so many per epoch; None is all.
         busy: how the machine was used by something else before the first run, or empty.
         stream: copy batch by batch, also of a data set that the device has room for.
+        batch_size: images of a step, on each rank.
+        ranks: processes that train the network together, each on a GPU of its own, or all on the CPU.
+        meeting: URL of a file by which the ranks of PyTorch find each other.
     """
 
     side: str
@@ -43,6 +46,8 @@ class Spec:
     lr: float = 1e-3
     stream: bool = False
     busy: str = ""
+    ranks: int = 1
+    meeting: str = ""
 
 
 @dataclass
@@ -52,11 +57,12 @@ class Outcome:
     Memory is 0 if it is not counted.
 
     Attributes:
-        points: (steps of the run, mean loss of the steps since the last point), about every ten steps.
-        batch_size: images of a step.
+        points: (steps of the run, mean loss of the steps since the last point), about every ten steps, on rank 0.
+        batch_size: images of a step, on each rank.
         streamed: whether images were copied batch by batch.
         busy: that of the `Spec`.
         note: what was not as asked, for example a compilation that failed.
+        ranks: that of the `Spec`.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -76,6 +82,7 @@ class Outcome:
     streamed: bool = False
     busy: str = ""
     points: list[tuple[int, float]] = field(default_factory=list)
+    ranks: int = 1
 
     @property
     def epoch_seconds(self) -> float:
@@ -137,8 +144,8 @@ def fits(dataset: Any, gpu_bytes: int) -> bool:
     return bool(4 * len(dataset) * int(np.prod(images.shape[1:])) <= gpu_bytes)
 
 
-def busy(device: str) -> str:
-    """Text that says how busy the machine is, before the first run begins; empty if it is not."""
+def busy(device: str, gpus: int = 1) -> str:
+    """Text that says how busy the machine, of which so many GPUs are used, is before the first run begins; or ""."""
     if device == "cpu":
         load_average = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
         return f"load average {load_average:.1f}" if load_average > BUSY_LOAD else ""
@@ -146,7 +153,8 @@ def busy(device: str) -> str:
         import pynvml
 
         pynvml.nvmlInit()
-        used = pynvml.nvmlDeviceGetUtilizationRates(pynvml.nvmlDeviceGetHandleByIndex(0)).gpu
+        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(gpus))
+        used = max(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu for handle in handles)
     except Exception:  # no NVML: nobody tells
         return ""
     return f"GPU {used} % in use" if used > BUSY_GPU else ""
@@ -160,8 +168,12 @@ def batches(loader: DataLoader, epoch: int, steps: int | None) -> tuple[np.ndarr
     return order, [slice(number * size, (number + 1) * size) for number in range(count)]
 
 
-def process_bytes(gpu: bool) -> int:
-    """The GPU memory of this process by NVML, or the most host memory that it has had; 0 if nobody tells."""
+def process_bytes(gpu: bool, own: str = "") -> int:
+    """The GPU memory of this process by NVML, or the most host memory that it has had; 0 if nobody tells.
+
+    Args:
+        own: the GPU of this process, a number or a UUID as in CUDA_VISIBLE_DEVICES, if others have GPUs of their own.
+    """
     if not gpu:
         try:
             import resource
@@ -172,7 +184,13 @@ def process_bytes(gpu: bool) -> int:
         import pynvml
 
         pynvml.nvmlInit()
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        if own:
+            by_number = own.isdigit()
+            handles = [
+                pynvml.nvmlDeviceGetHandleByIndex(int(own)) if by_number else pynvml.nvmlDeviceGetHandleByUUID(own)
+            ]
+        else:
+            handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
         processes = [p for handle in handles for p in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
         found = {p.pid: p.usedGpuMemory or 0 for p in processes}
     except Exception:  # no NVML, or another error of its own kind

@@ -99,11 +99,16 @@ def gradients_of(layers: Sequence[Layer]) -> list[Gradient]:
     return found
 
 
-def buckets_of(gradients: Sequence[Gradient], first_mb: float = 1, other_mb: float = 25) -> list[Bucket]:
+def buckets_of(
+    gradients: Sequence[Gradient],
+    first_mb: float = 1,
+    other_mb: float = 25,
+    last_mb: float = data_parallel.LAST_BUCKET / MB,
+) -> list[Bucket]:
     """Buckets of `alpha.DataParallel`: they take gradients, as they become ready, up to so many MB of float32."""
     sizes = [gradient.elements * FLOAT32 for gradient in reversed(gradients)]
     last = len(gradients) - 1  # the number of the parameter whose gradient is ready first
-    found = data_parallel.buckets_of(sizes, other_mb * MB, first_mb * MB)
+    found = data_parallel.buckets_of(sizes, other_mb * MB, first_mb * MB, last_mb * MB)
     return [Bucket(tuple(gradients[last - number] for number in bucket)) for bucket in found]
 
 

@@ -31,8 +31,14 @@ class Recorder:
         self.trace: Trace = [] if trace is None else trace
         self.values: dict[int, Any] = {}
         self.told: list[str] = []  # this listener's own part of the trace
+        self.in_pass = False
+
+    def begin(self) -> None:
+        assert not self.in_pass
+        self.in_pass = True
 
     def ready(self, leaf: Tensor) -> None:
+        assert self.in_pass
         assert leaf.grad is not None
         assert id(leaf) not in self.values, "a leaf was told twice"
         self.values[id(leaf)] = leaf.grad.numpy().copy()
@@ -40,9 +46,12 @@ class Recorder:
 
     def finish(self) -> None:
         self._note("finish", self)
+        assert self.in_pass
+        self.in_pass = False
 
     def abandon(self) -> None:
         self._note("abandon", self)
+        self.in_pass = False
 
     def _note(self, what: str, of: object) -> None:
         self.told.append(what)

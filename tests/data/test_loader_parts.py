@@ -307,3 +307,23 @@ def test_what_describes_a_loader_is_the_same_on_all_ranks_and_for_the_whole() ->
         loader = DataLoader(range(20), 2, shuffle=True, seed=1)
         loader.part = Part(rank, 3, True)
         assert loader.describe() == whole.describe()
+
+
+@given(SIZES, COUNTS, st.integers(1, 9), st.booleans(), st.booleans(), st.booleans())
+def test_parts_by_number_have_only_what_a_process_holds(
+    size: int, count: int, batch_size: int, shuffle: bool, drop_last: bool, even: bool
+) -> None:
+    loader = DataLoader(list(range(count)), batch_size, shuffle, drop_last=drop_last, seed=5)
+    orders = []
+    for rank in range(size if count >= size else 0):
+        loader.part = Part(rank, size, even, by_number=True)
+        loader.set_epoch(2)
+        order, _ = loader.take_epoch()
+        assert len(order) == loader.samples
+        assert (order % size == rank).all()
+        orders.append(order.tolist())
+    if even:
+        assert len({len(order) for order in orders}) <= 1
+        assert all(max(Counter(order).values(), default=0) <= 2 for order in orders)
+    elif orders:
+        assert sorted(flat(orders)) == list(range(count))

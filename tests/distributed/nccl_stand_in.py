@@ -85,6 +85,15 @@ def all_reduce(source: int, target: int, count: int, dtype: int, op: int, comm: 
     _do("all_reduce", comm, work)
 
 
+def reduce(source: int, target: int, count: int, dtype: int, op: int, root: int, comm: int, stream: int) -> None:
+    def work() -> None:
+        found = _reduced(_array(source, count, dtype), op)
+        if _world().Get_rank() == root:
+            _array(target, count, dtype)[:] = found
+
+    _do("reduce", comm, work)
+
+
 def broadcast(source: int, target: int, count: int, dtype: int, root: int, comm: int, stream: int) -> None:
     def work() -> None:
         _array(target, count, dtype)[:] = _gathered(_array(source, count, dtype))[root]

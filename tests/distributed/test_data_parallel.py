@@ -15,14 +15,19 @@ from ranks import run_ranks
 import alpha
 from alpha import distributed as dist
 from alpha import nn
+from alpha.distributed import data_parallel
 from alpha.distributed.data_parallel import FIRST_BUCKET, buckets_of
 from alpha.errors import DistributedError, GradientError
 
 
-@given(st.lists(st.integers(0, 3 * FIRST_BUCKET)), st.integers(1, 30 * FIRST_BUCKET))
-def test_buckets_hold_each_parameter_once_from_the_last_to_the_first(sizes: list[int], limit: int) -> None:
-    buckets = buckets_of(sizes, limit)
+@given(st.lists(st.integers(0, 3 * FIRST_BUCKET)), st.integers(1, 30 * FIRST_BUCKET), st.integers(0, 9 * FIRST_BUCKET))
+def test_buckets_hold_each_parameter_once_from_the_last_to_the_first(sizes: list[int], limit: int, last: int) -> None:
+    buckets = buckets_of(sizes, limit, last=last)
     assert [number for bucket in buckets for number in bucket] == list(reversed(range(len(sizes))))
+    if sizes and sizes[0] <= min(last, limit):
+        *buckets, tail = buckets
+        assert sum(sizes[: len(tail)]) <= min(last, limit)
+        assert len(tail) == len(sizes) or sum(sizes[: len(tail) + 1]) > min(last, limit)
     for place, bucket in enumerate(buckets):
         full = min(limit, FIRST_BUCKET) if place == 0 else limit
         assert sum(sizes[number] for number in bucket[:-1]) < full  # the last one fills it
@@ -102,8 +107,8 @@ class _Engine:
     def join(self) -> None:
         self.asked.append("join")
 
-    def broadcast(self, arrays: Any, source: int) -> None:
-        self.sent.append((len(arrays), source))
+    def broadcast(self, arrays: Any, sources: Any) -> None:
+        self.sent.append(list(sources))
 
     def close(self) -> None: ...
 
@@ -141,7 +146,55 @@ def test_an_unused_parameter_is_named_and_nothing_runs_on(engine: _Engine) -> No
         model[0](alpha.ones(2, 3)).sum().backward()
     assert engine.asked == ["join"]
     parallel(alpha.ones(2, 3)).sum().backward()  # the next pass is whole again
-    assert engine.asked == ["join", (4, "mean", True), "join"]
+    assert engine.asked == ["join", (1, "mean", True), "join"]  # four small ones, side by side
+
+
+class _Doubling(_Engine):
+    """An engine that doubles what it is given."""
+
+    def all_reduce(self, arrays: Any, operation: str, beside: bool = False) -> None:
+        super().all_reduce(arrays, operation, beside)
+        for array in arrays:
+            array *= np.asarray(2, array.dtype)
+
+
+@pytest.mark.parametrize("compression", [None, "bf16"])
+@given(
+    sizes=st.lists(st.tuples(st.integers(0, 40), st.sampled_from(["float32", "float64", "bfloat16"])), min_size=1),
+    packed=st.integers(0, 200),
+)
+def test_each_gradient_is_reduced_once_large_ones_in_place(
+    compression: str | None, sizes: list[tuple[int, str]], packed: int
+) -> None:
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            self.parts = nn.ParameterList(
+                [nn.Parameter(alpha.ones(size, dtype=dtype) * (number + 1)) for number, (size, dtype) in pairs]
+            )
+
+        def forward(self) -> Any:
+            return sum(((part * part).astype("float64").sum() for part in self.parts), start=alpha.tensor(0.0))
+
+    pairs = list(enumerate(sizes))
+    dist.init("cpu")
+    try:
+        group: Any = dist.process_group.current()
+        group.engine = engine = _Doubling()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(data_parallel, "PACKED", packed)
+            parallel = alpha.DataParallel(Sum(), compression=compression)
+            parallel().backward()
+        for number, part in enumerate(parallel.parameters()):
+            assert (part.grad.numpy().astype(float) == 4 * (number + 1)).all()
+            assert part.grad.dtype == part.dtype
+        large = sum(part.grad.array.nbytes >= packed for part in parallel.parameters())
+        kinds = len({dtype for _, dtype in sizes})
+        (asked, *_), joined = engine.asked
+        assert joined == "join"
+        assert asked <= kinds if compression else large <= asked <= large + kinds
+    finally:
+        group.engine = None
+        dist.shutdown()
 
 
 def test_a_pass_that_fails_joins_what_it_has_sent(engine: _Engine) -> None:
@@ -167,7 +220,7 @@ def test_buffers_are_sent_though_nothing_is_trained(engine: _Engine) -> None:
     parallel = alpha.DataParallel(nn.BatchNorm1d(2, affine=False))
     engine.sent.clear()
     parallel.take_buffers()
-    assert engine.sent == [(2, 0)]
+    assert engine.sent == [[0, 0]]
 
 
 def test_a_copy_averages_nothing(engine: _Engine) -> None:
@@ -179,4 +232,4 @@ def test_a_copy_averages_nothing(engine: _Engine) -> None:
     other(alpha.ones(2, 3)).sum().backward()
     assert engine.asked == []
     parallel(alpha.ones(2, 3)).sum().backward()
-    assert engine.asked == [(2, "mean", True), "join"]
+    assert engine.asked == [(1, "mean", True), "join"]

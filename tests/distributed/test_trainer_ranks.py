@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from ranks import ran, run_ranks
 
-from alpha.train import Run
+from alpha.errors import DistributedError
+from alpha.runtime.ranks import set_ranks
+from alpha.train import Run, find_learning_rate
 
 
 def alone(folder: Path, *arguments: object) -> Any:
@@ -95,6 +97,20 @@ def test_what_makes_ranks_differ() -> None:
     assert told[0]["orders"][0] != told[0]["orders"][1]
 
 
+def test_a_data_set_lies_in_shares_where_a_gpu_has_no_room_for_the_whole() -> None:
+    told = run_ranks(2, "resident_shares.py", emulated=True)
+    for rank, found in enumerate(told):
+        for kind, held in (("whole", 13), ("shares", 7 - rank), ("none", 0)):
+            assert found[kind]["held"] == held, kind
+            for name in ("tested", "streamed"):
+                result = found[kind][name]
+                assert result["images"] == 13
+                assert {key: result[key] for key in found["exact"]} == pytest.approx(found["exact"], rel=1e-5)
+            assert found[kind]["trained"] == told[0][kind]["trained"]
+            assert found[kind]["trained"]["images"] == 14  # one comes twice, so that parts are of one length
+            assert ("held by" in found[kind]["about"]) is (kind == "shares")
+
+
 def test_train_cifar10_goes_on_with_another_number_of_processes(tmp_path: Path) -> None:
     script = Path(__file__).parents[2] / "examples" / "train_cifar10.py"
     short = ["--data", "sample", "--steps", "1", "--device", "cpu"]
@@ -108,3 +124,13 @@ def test_train_cifar10_goes_on_with_another_number_of_processes(tmp_path: Path) 
     four = ran(4, str(script), "--resume", tmp_path / "run", "--epochs", "3")
     assert four.status != 0
     assert "a step of the run has 6 images, which 4 processes cannot share: use one of 1, 2, 3, 6" in four.errors
+
+
+def test_find_learning_rate_wants_one_process() -> None:
+    trainer: Any = None
+    set_ranks(0, 2)
+    try:
+        with pytest.raises(DistributedError, match="find_learning_rate: run it in one process"):
+            find_learning_rate(trainer, trainer)
+    finally:
+        set_ranks(0, 1)

@@ -33,6 +33,13 @@ def test_exchanges_and_steps() -> None:
         assert found["equal bf16"]
 
 
+def test_shared_out_states() -> None:
+    for found in run_ranks(2, "zero.py", launcher="gpus"):
+        assert found["beside"]["SGD"]["weights"] < 1e-4
+        assert found["mixed"]
+        assert all(found["equal"])  # captured and not
+
+
 def test_a_trainer_on_two_gpus_is_one_with_the_whole_batch(tmp_path: Path) -> None:
     whole = ran(1, "trainer.py", tmp_path / "alone", 12, 3, launcher="alone", RANKS_DEVICE="cuda").told[0]
     first, second = (run_ranks(2, "trainer.py", tmp_path / f"{n}", 12, 3, launcher="gpus") for n in range(2))

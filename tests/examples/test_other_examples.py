@@ -85,6 +85,77 @@ def test_compare_pytorch(tmp_path: Path) -> None:
     assert result.stdout.count("s per epoch") == 2
 
 
+def needs_mpi() -> None:
+    if importlib.util.find_spec("mpi4py") is None:
+        pytest.skip("no MPI: pip install mpi4py mpich")
+
+
+@pytest.mark.torch
+def test_compare_pytorch_trains_a_network_in_two_processes(tmp_path: Path) -> None:
+    needs_mpi()
+    result = run("compare_pytorch.py", *SHORT, "--ranks", "2", "--epochs", "1", "--output", str(tmp_path / "out"))
+    assert result.returncode == 0, result.stderr
+    with (tmp_path / "out" / "table.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert [(row["side"], row["processes"]) for row in table] == [("Alpha", "2"), ("PyTorch", "2")]
+    assert all(0 < float(row["loss"]) < 4 for row in table)
+    text = (tmp_path / "out" / "table.md").read_text()
+    assert "batch 4 in each of 2 processes, " in text
+    assert "2 processes train each network together" in text
+    assert (tmp_path / "out" / "table.png").read_bytes().startswith(b"\x89PNG")
+    assert result.stdout.count("s per epoch") == 2  # of rank 0 alone
+
+
+@pytest.mark.torch
+def test_losses_of_two_processes_agree_in_compare_pytorch() -> None:
+    """The second loss depends on the mean of the gradients of both ranks."""
+    needs_mpi()
+    result = run("compare_pytorch.py", *SHORT, "--steps", "2", "--ranks", "2", "--losses")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("batch 4 in each of 2 processes, on cpu\nresnet18\nstep ")
+    far = re.findall(r"Alpha float64: at most (\S+) from PyTorch float64", result.stdout)
+    assert len(far) == 1
+    assert float(far[0]) < 1e-9
+
+
+CHECK_RANKS = """
+from compare.ranks import of_all_ranks
+from compare.report import save_tables
+from compare.spec import Outcome
+from pathlib import Path
+import compare_pytorch, sys
+
+def gather(values):  # of three ranks, whose numbers are these, twice these and three times these
+    return [[rank * value for value in values] for rank in (1, 2, 3)]
+
+own = Outcome([1.0, 4.0], [2.0, 1.0], 0.5, 0.4, 10, 20, 30, 4, 5, gpu="GPU", batch_size=8, ranks=3)
+found = of_all_ranks(own, gather)
+assert (found.losses, found.seconds) == ([4.0, 2.0], [3.0, 12.0]), found
+assert (found.live, found.reserved, found.process, found.train_accuracy) == (30, 60, 90, 0.5), found
+runs = {("vgg16", "tf32"): {"Alpha": [found]}}
+title = compare_pytorch.title(runs, 32)
+assert "batch 8 on each of 3 GPUs, 3 x GPU" in title, title
+save_tables(Path(sys.argv[1]), runs, title)
+compare_pytorch.number_of_gpus, compare_pytorch.device_of = lambda variables: 2, lambda args: "cuda"
+sys.exit(compare_pytorch.main(["--ranks", "3", "--output", sys.argv[1]]))
+"""
+
+
+@pytest.mark.torch
+def test_numbers_of_several_ranks_in_compare_pytorch(tmp_path: Path) -> None:
+    result = run("-c", CHECK_RANKS, str(tmp_path), PYTHONPATH=f"{ROOT}:.")
+    assert (result.returncode, result.stderr) == (
+        2,
+        "compare_pytorch: --ranks 3: each rank needs a GPU of its own, and 2 can be used\n",
+    )
+    with (tmp_path / "table.csv").open() as file:
+        assert next(csv.DictReader(file))["GPUs"] == "3"
+    assert "\n3 GPUs train each network together" in (tmp_path / "table.md").read_text()
+    both = run("compare_pytorch.py", "--ranks", "2", "--gpus", "2")
+    assert both.returncode == 2
+    assert both.stderr.startswith("compare_pytorch: --ranks trains one network at a time")
+
+
 @pytest.mark.torch
 @pytest.mark.gate
 @pytest.mark.parametrize(

@@ -95,11 +95,12 @@ def test_buckets_are_filled_in_that_order(scaling: SimpleNamespace, small: list[
         assert [gradient for bucket in found for gradient in bucket.gradients] == small
         return [(bucket.elements / (1 << 18), bucket.ready) for bucket in found]
 
-    assert sizes(1, 25) == [(6, 0.25), (5.25, 1.0)]
-    assert sizes(1, 2) == [(6, 0.25), (2, 0.75), (3.25, 1.0)]
-    assert sizes(6.5, 25) == [(8, 0.75), (3.25, 1.0)]
-    assert sizes(1, 0.01) == [(6, 0.25), (2, 0.75), (0.25, 1.0), (3, 1.0)]
-    assert sizes(100, 100) == [(11.25, 1.0)]
+    assert sizes(1, 25, 0) == [(6, 0.25), (5.25, 1.0)]
+    assert sizes(1, 25) == [(6, 0.25), (2.25, 1.0), (3, 1.0)]
+    assert sizes(1, 2, 0) == [(6, 0.25), (2, 0.75), (3.25, 1.0)]
+    assert sizes(6.5, 25, 0) == [(8, 0.75), (3.25, 1.0)]
+    assert sizes(1, 0.01, 25) == [(6, 0.25), (2, 0.75), (0.25, 1.0), (3, 1.0)]
+    assert sizes(100, 100, 100) == [(11.25, 1.0)]
     assert scaling.step.buckets_of([]) == []
 
 
@@ -110,7 +111,7 @@ def test_buckets_wait_for_their_gradients_and_for_each_other(scaling: SimpleName
     8.29, 10.39 and 13.80 ms.
     """
     step, links = scaling.step.Step(12.0, 2 / 3), scaling.allreduce.Links(nvlink_gbs=1.0, nvlink_us=0.0)
-    buckets = scaling.step.buckets_of(small, 1, 2)
+    buckets = scaling.step.buckets_of(small, 1, 2, 0)
     found = scaling.step.simulate(buckets, 2, step, links)
     assert found.communication_ms == pytest.approx(11.25 * 1.048576)
     assert found.exposed_ms == pytest.approx(2 + 11.25 * 1.048576 - 8)

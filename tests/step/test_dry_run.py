@@ -388,6 +388,20 @@ def test_what_cannot_be_dry_run_says_why() -> None:
     assert next(generator) == 0
 
 
+class Unshown:
+    """A key that must not be shown."""
+
+    def __repr__(self) -> str:
+        raise AssertionError("a key was shown")
+
+
+@pytest.mark.parametrize("kind", [lambda: alpha.ones(2), Unshown])
+def test_keys_of_any_kind_are_not_shown(kind: Callable[[], Any]) -> None:
+    """Showing a tensor would read its values, for which a step waits."""
+    held = {kind(): alpha.ones(3), "name": {kind(): {kind()}}}
+    assert len(alpha.dry_run(lambda x: x * next(iter(held.values())), shaped((3,)), gpu="sm_80").launches) == 1
+
+
 def test_the_real_device_does_nothing_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tensor that nobody could have known of is left alone, too."""
     device = alpha.get_device("cuda")

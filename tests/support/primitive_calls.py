@@ -9,7 +9,9 @@ import numpy as np
 from rows.primitives import of_expression, of_rows
 
 import alpha
-import alpha.train.batches.device  # its primitives have cases here
+import alpha.distributed.side_by_side  # these modules have primitives that have cases here
+import alpha.train.batches.device
+from alpha.core.numerics import BFLOAT16
 from alpha.core.primitive import REGISTRY, Primitive
 from alpha.core.rng import Stream
 from alpha.ops.conv2d.channel_statistics import StatisticsArguments
@@ -102,6 +104,10 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "divide": [(normal(7, 9), positive(9))],
     "cross_entropy_gradient": [(np.maximum(normal(6, 8), 0), normal(1)), *two],
     "divide_number": [(positive(7, 9), {"p": 3.0})],
+    "copy_arrays": [
+        ([normal(5, 3).astype(kind), normal(16389).astype(kind)], [normal(5, 3), normal(16389)])
+        for kind in (f32, BFLOAT16, np.float64)
+    ],
     "gradient_norm": [([normal(5, 3), normal(16389), normal()], p) for p in (1.0, 2.0, 3.5, np.inf)],
     "muon_stack": [  # a matrix of several chunks, and small ones
         (

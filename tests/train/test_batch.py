@@ -52,7 +52,9 @@ def test_another_dtype_is_refused(device: str) -> None:
 def test_what_does_not_fit_is_refused(device: str) -> None:
     images, labels = put(np.zeros((4, 2, 2, 1), np.uint8), device), put(np.zeros(4, np.int32), device)
     with pytest.raises(ShapeError, match="take_batch: inputs"):
-        take_batch(images, labels, put(np.zeros(3, np.int32), device), StepValue.fixed(0), 2)
+        take_batch(images, put(np.zeros(3, np.int32), device), labels, StepValue.fixed(0), 2)
+    with pytest.raises(ShapeError, match=r"an order \(3,\) of at least as many as are taken  \(count 4\)"):
+        take_batch(images, labels, put(np.zeros(3, np.int32), device), StepValue.fixed(0), 4)
     with pytest.raises(ShapeError, match=r"\(count 5\)"):
         take_batch(images, labels, labels, StepValue.fixed(0), 5)
     with pytest.raises(ShapeError, match="count: sums"):

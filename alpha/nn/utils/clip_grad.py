@@ -7,11 +7,14 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from alpha.autograd.shares import refuse_unreduced, share_of, shared_leaves
 from alpha.autograd.versions import array_of
+from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.errors import DeviceError, NonFiniteError
 from alpha.ops.kernel.multi_tensor import clip_gradients, gradient_norm
 from alpha.ops.kernel.options import real
+from alpha.runtime.ranks import rank
 from alpha.runtime.recording import phase
 
 Tensors = Tensor | Iterable[Tensor]
@@ -27,7 +30,9 @@ def clip_grad_norm_(
     """Scale the gradients of all parameters together so that their norm is at most `max_norm`.
 
     The norm is that of one vector of all gradients. Two kernels compute it, and one scales, whatever the number of
-    parameters. A norm that is not finite makes the gradients NaN or 0; `error_if_nonfinite` refuses it instead.
+    parameters. Where parameters are shared out by a `ZeroRedundancyOptimizer`, the gradients of all ranks count, and
+    all ranks call it at once with the same parameters. A norm that is not finite makes the gradients NaN or 0;
+    `error_if_nonfinite` refuses it instead.
 
     Args:
         parameters: tensors; those without a gradient do not count.
@@ -42,10 +47,14 @@ def clip_grad_norm_(
 
     Raises:
         NonFiniteError: the norm is not finite, if `error_if_nonfinite`; it is a `RuntimeError`.
+        GradientError: gradients of parameters that other ranks update were not reduced.
     """
     most = _natural("clip_grad_norm_", "max_norm", max_norm)
-    tensors = _with_gradients(parameters)
-    norm = _norm("clip_grad_norm_", _gradients(tensors), norm_type, error_if_nonfinite)
+    listed = _listed(parameters)
+    shared = [parameter for parameter in listed if share_of(parameter) is not None]
+    refuse_unreduced("clip_grad_norm_", shared, rank())
+    tensors = _with_gradients(listed)
+    norm = _norm("clip_grad_norm_", _gradients(tensors), norm_type, error_if_nonfinite, shared)
     _clip("clip_grad_norm_", tensors, norm, most, math.inf)
     return norm
 
@@ -68,10 +77,15 @@ def get_total_norm(
     """The norm of one vector of all elements of the tensors, ().
 
     Args:
-        tensors: for example gradients.
+        tensors: for example gradients. If some of them are of parameters that a `ZeroRedundancyOptimizer` has shared
+            out, or there are none while it has, those of all ranks count, and all ranks call it at once.
         norm_type, error_if_nonfinite, foreach: as those of `clip_grad_norm_`.
     """
-    return _norm("get_total_norm", _listed(tensors), norm_type, error_if_nonfinite)
+    listed = _listed(tensors)
+    given = {id(tensor) for tensor in listed}
+    shared = [leaf for leaf, _ in shared_leaves() if not listed or id(leaf._grad) in given]
+    refuse_unreduced("get_total_norm", shared, rank())
+    return _norm("get_total_norm", listed, norm_type, error_if_nonfinite, shared)
 
 
 def clip_grads_with_norm_(
@@ -110,18 +124,39 @@ def _gradients(tensors: list[Tensor]) -> list[Tensor]:
     return [tensor.grad for tensor in tensors if tensor.grad is not None]
 
 
-def _norm(operator: str, tensors: list[Tensor], norm_type: float, error_if_nonfinite: bool) -> Tensor:
+def _norm(
+    operator: str, tensors: list[Tensor], norm_type: float, error_if_nonfinite: bool, shared: list[Tensor]
+) -> Tensor:
+    """The norm of gradients, with those that other ranks have of `shared` parameters."""
     p = norm_type if norm_type == math.inf else real(operator, "norm_type", norm_type)
     if p <= 0:
         raise ValueError(f"{operator}: norm_type={norm_type!r} is not above 0")
-    if not tensors:
+    if not tensors and not shared:
         return Tensor(np.zeros((), np.float32))
-    _require_one_device(operator, tensors)
+    _require_one_device(operator, [*tensors, *shared])
     with phase("update"):
-        norm = Tensor(gradient_norm([*map(array_of, tensors)], float(p)))
+        norm = _norm_of_ranks(tensors, float(p), shared) if shared else _norm_here(tensors, float(p))
     if error_if_nonfinite and not math.isfinite(norm.item()):
         raise NonFiniteError(f"{operator}: the norm of the gradients is {norm.item()}; nothing was changed")
     return norm
+
+
+def _norm_here(tensors: list[Tensor], p: float) -> Tensor:
+    return Tensor(gradient_norm([*map(array_of, tensors)], p))
+
+
+def _norm_of_ranks(tensors: list[Tensor], p: float, shared: list[Tensor]) -> Tensor:
+    """The norm of the norms of all ranks' shares, and of the gradients that each rank has."""
+    from alpha.distributed.process_group import all_gather  # `import alpha` does not load it
+
+    of_share = {id(parameter._grad) for parameter in shared}
+    own = [tensor for tensor in tensors if id(tensor) in of_share]
+    everywhere = [tensor for tensor in tensors if id(tensor) not in of_share]
+    device, dtype = shared[0].device, np.result_type(*[tensor.dtype for tensor in (*shared, *tensors)])
+    exact = np.dtype(np.float64 if device.name == "cpu" else np.float32)
+    norm: Array = gradient_norm([*map(array_of, own)], p) if own else device.zeros((), exact)
+    norms = all_gather(Tensor(norm).astype(exact))
+    return _norm_here([norms, *everywhere], p).astype(dtype)
 
 
 def _clip(operator: str, tensors: list[Tensor], norm: Tensor | None, most: float, bound: float) -> None:

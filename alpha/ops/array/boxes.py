@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from alpha.autograd.function import Function
-from alpha.core.primitive import Array, shares_memory
+from alpha.core.primitive import Array, shares_memory, span
 from alpha.core.tensor import Tensor
 from alpha.ops.array.assemble import Assemble, read
 from alpha.ops.array.parts import SCALAR, linked
@@ -26,10 +24,8 @@ class Block(Function):
         return self._part(X)
 
     def _part(self, X: Array) -> Array:
-        flat, size = X.reshape(X.size), self.view.size
-        start = self.view.offset if size else 0  # of an empty X there is no other place
-        part = flat[start : start + size] if isinstance(X, np.ndarray) else flat.slice_rows(start, start + size)
-        return part.reshape(self.view.shape)
+        start = self.view.offset if self.view.size else 0  # of an empty X there is no other place
+        return span(X, start, self.view.shape)
 
     def backward(self, dY: Array) -> Any:
         dX = Tensor(dY).device.zeros(self.shape, dY.dtype)

@@ -127,9 +127,14 @@ def chunk_table(arrays: list[list[Array]], operator: str = "optimizer") -> tuple
 
 
 def _chunk_table(arrays: list[list[Array]], operator: str) -> tuple[Callable[[], Array], int]:
-    """Function that writes the table, for which there is memory already, and the number of chunks in it."""
+    """See `chunk_writer`; all arrays must be float32."""
     for same in arrays:
         require_float32(operator, *same)
+    return chunk_writer(arrays)
+
+
+def chunk_writer(arrays: list[list[Array]]) -> tuple[Callable[[], Array], int]:
+    """Function that writes the table, for which there is memory already, and the number of chunks in it."""
     device = arrays[0][0].device
     device.use(*itertools.chain(*arrays))
     addresses = tuple(
@@ -140,7 +145,7 @@ def _chunk_table(arrays: list[list[Array]], operator: str) -> tuple[Callable[[],
 
 
 # a captured step reads its table at each replay, so nothing else is ever written there
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=256)
 def _constant_table(device: CudaDevice, addresses: Addresses, sizes: tuple[int, ...]) -> Array:
     return device.constant(_table(addresses, sizes))
 

@@ -11,7 +11,7 @@ import numpy as np
 from alpha.autograd.function import Function
 from alpha.autograd.versions import array_of
 from alpha.core.numerics import FLOAT32
-from alpha.core.primitive import Array, primitive
+from alpha.core.primitive import Array, primitive, span
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.activation.softmax import log_softmax
@@ -160,7 +160,7 @@ class CrossEntropy(Function):
 
 def _row(X: Array, index: int) -> Array:
     """X[index], a view   X (D, N) -> (N,)"""
-    return X[index] if isinstance(X, np.ndarray) else X.slice_rows(index, index + 1).reshape(X.shape[1])
+    return span(X, index * X.shape[1], (X.shape[1],))
 
 
 def check_ignored(operator: str, name: str, value: int) -> int:

@@ -12,14 +12,13 @@ sequences that have the step.
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from alpha.autograd.function import Function
 from alpha.core.numerics import get_precision
-from alpha.core.primitive import Array, primitive
+from alpha.core.primitive import Array, primitive, span
 from alpha.core.tensor import Tensor
 from alpha.ops.activation.smooth import tanh_backward, tanh_forward
 from alpha.ops.kernel.casts import BLOCK, require_float32
@@ -157,13 +156,6 @@ class Steps(NamedTuple):
     kind: str
     relu: bool
     sizes: Counts
-
-
-def span(X: Array, start: int, shape: Shape) -> Array:
-    """Neighbouring elements of an array from number `start` on, under a shape of their own; a view."""
-    flat, stop = X.reshape(X.size), start + math.prod(shape)
-    found = flat[start:stop] if isinstance(flat, np.ndarray) else flat.slice_rows(start, stop)
-    return found.reshape(shape)
 
 
 def product(A: Array, B: Array, precision: str, transpose_a: bool = False, transpose_b: bool = False) -> Array:

@@ -154,22 +154,22 @@ def take_batch(
     Args:
         inputs: (M, ...); those of uint8 with four axes are images.
         targets: (M, ...).
-        order: (M,) of int32, a permutation.
+        order: (K,) of int32, rows that are there.
         begin: the first of the batch; in a captured step it may be another one at each replay.
 
     Returns:
         (count, ...) and (count, ...), of the dtypes of inputs and targets; pixels are float32.
 
     Raises:
-        ShapeError: the shapes do not fit, or `count` is more than there are.
+        ShapeError: the shapes do not fit, or `count` is more than K.
         TypeError: order has another dtype.
     """
     if order.dtype != PLACES:
         raise TypeError(f"take_batch: order has dtype {order.dtype.name}, not int32")
-    if not inputs.shape[:1] == targets.shape[:1] == order.shape or not 0 <= count <= len(order):
+    if inputs.shape[:1] != targets.shape[:1] or order.ndim != 1 or not 0 <= count <= len(order):
         raise ShapeError(
-            f"take_batch: inputs {inputs.shape}, targets {targets.shape} and order {order.shape} of one length are "
-            f"needed, and no more than that  (count {count})"
+            f"take_batch: inputs {inputs.shape} and targets {targets.shape} of one length are needed, and an order "
+            f"{order.shape} of at least as many as are taken  (count {count})"
         )
     arrays = order.array, begin, count
     take = take_pixels if is_image(inputs) else take_entries

@@ -149,15 +149,17 @@ class Position(StepValue[int]):
 
 
 class Resident:
-    """A data set on the device, from which a step takes its batch.
+    """A data set on the device, or this process's share of it, from which a step takes its batch.
 
     Attributes:
         begin: where the batch of the next step begins in the order of the epoch.
+        shares: how many processes have a share: every `shares`-th item.
     """
 
-    def __init__(self, inputs: Tensor, targets: Tensor) -> None:
-        self.inputs, self.targets = inputs, targets
-        self.order = Tensor(inputs.device.zeros((len(targets),), np.int32))
+    def __init__(self, inputs: Tensor, targets: Tensor, shares: int) -> None:
+        self.inputs, self.targets, self.shares = inputs, targets, shares
+        longest = len(targets) + (shares > 1)  # of an epoch: another share may have one more, and this one repeats one
+        self.order = Tensor(inputs.device.zeros((longest,), np.int32))
         self.begin = Position()
 
     @property
@@ -170,7 +172,10 @@ class Resident:
 
 
 class ResidentFeed:
-    """The whole data set lies on the device; an epoch copies the order of its images, and each step a number."""
+    """The data set, or this process's share of it, lies on the device.
+
+    An epoch copies the order of its items, and each step a number.
+    """
 
     def __init__(self, loader: HostBatches, resident: Resident) -> None:
         self._loader, self._resident = loader, resident
@@ -178,6 +183,7 @@ class ResidentFeed:
 
     def arguments(self) -> Generator[Arguments, None, None]:
         order, first = self._loader.take_epoch()
+        order = order // self._resident.shares
         device: Any = self._resident.order.device
         device.write(self._resident.order.array.slice_rows(0, len(order)), order.astype(np.int32))
         size = self._loader.batch_size
@@ -190,19 +196,24 @@ class ResidentFeed:
 
 
 class Residents:
-    """The data sets that lie on a device, each for as long as the program keeps it."""
+    """The data sets that lie on a device, each for as long as the program keeps it.
 
-    def __init__(self, device: Device) -> None:
-        self._device = device
+    Args:
+        memory: bytes that are there for them and all else, on every device of the processes that train together; None
+            counts those that are free.
+    """
+
+    def __init__(self, device: Device, memory: int | None) -> None:
+        self._device, self._memory = device, memory
         self._held: list[tuple[Callable[[], Any], Resident]] = []
 
     def find(self, dataset: Any) -> Resident | None:
         """Resident that a data set has on the device, or None."""
         return next((resident for kept, resident in self._held if kept() is dataset), None)
 
-    def put(self, dataset: Any, inputs: NDArray[Any], targets: NDArray[Any]) -> Resident:
-        """Copy the inputs and targets of a data set to the device."""
-        resident = Resident(self._copied(inputs), self._copied(targets))
+    def put(self, dataset: Any, inputs: NDArray[Any], targets: NDArray[Any], shares: int = 1) -> Resident:
+        """Copy the inputs and targets of a data set, or of this process's one of `shares`, to the device."""
+        resident = Resident(self._copied(inputs), self._copied(targets), shares)
         try:
             kept: Callable[[], Any] = weakref.ref(dataset)
         except TypeError:  # a list, for example: it is kept here
@@ -229,8 +240,8 @@ class Residents:
         self._held = [(kept, resident) for kept, resident in self._held if kept() is not None]
         return dropped
 
-    def fits(self, dataset: Any) -> bool:
-        """True if a data set lies in host memory, gives the same items in each epoch, and is small enough.
+    def fits(self, dataset: Any, shares: int = 1) -> bool:
+        """True if a data set lies in host memory, gives the same items in each epoch, and a share is small enough.
 
         With those that are on the device it takes at most a quarter of the memory that would be left without them.
         """
@@ -241,8 +252,9 @@ class Residents:
         if not kinds <= set("biuf") or not len(dataset):
             return False  # what cannot be trained on is refused where batches come from the host
         held = sum(resident.nbytes for _, resident in self._held)
-        wanted = dataset.images.nbytes + dataset.labels.nbytes
-        return bool(4 * (held + wanted) <= self._device.driver.memory_info()[0] + held)
+        wanted = (dataset.images.nbytes + dataset.labels.nbytes) // shares
+        room = self._device.driver.memory_info()[0] + held if self._memory is None else self._memory
+        return bool(4 * (held + wanted) <= room)
 
 
 def _same(value: Any) -> Any:

@@ -27,6 +27,7 @@ from alpha.train.background import Background
 from alpha.train.files.history import History, Result, Row
 from alpha.train.files.state_file import as_text, changed, environment, evaluated_weights, load_state, save_state
 from alpha.train.trainer import Trainer
+from alpha.train.trainer_state import consolidate, release
 
 try:
     import fcntl
@@ -147,16 +148,18 @@ class Run:
         With `wait` False the state is copied to the host, and written while the program goes on. If the next `save`
         comes before the writing has begun, only the newer state is written. `wait()` and `close()` wait for the files;
         an error of the writing is raised by them or by the next `save`. Of several processes that train together only
-        rank 0 writes.
+        rank 0 writes; all of them call it at once, since it gathers the state of a `ZeroRedundancyOptimizer`.
 
         Raises:
             TrainingError: a weight is not finite; the files of the last epoch are intact then.
             CheckpointError: a file cannot be written.
         """
         claim = self._claim
+        consolidate(trainer)
         if claim is None:
             return
         state = trainer.state_dict()
+        release(trainer)
         precision = computed_precision(trainer.device.name, trainer.precision)
         place = {"precision": precision, "epoch": trainer.epoch, "step": trainer.step}
         weights = evaluated_weights(state)

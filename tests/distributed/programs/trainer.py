@@ -1,4 +1,4 @@
-"""A Trainer on a part of the data: trainer.py FOLDER GLOBAL_BATCH EPOCHS [stop=RANK] [accumulate=N] [metrics] [sampler]
+"""A Trainer on a part of the data: trainer.py FOLDER GLOBAL_BATCH EPOCHS [option] ..
 
 The run in FOLDER goes on if there is one. `stop` lets that rank get Ctrl-C in its 8th step.
 """
@@ -37,8 +37,13 @@ def dataset(count: int) -> ArrayDataset:
 train_set, test_set = dataset(48), dataset(19)
 alpha.manual_seed(0)
 model = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(96, 4)).to(device)
-optimizer = alpha.optim.Adam(model.parameters(), lr=1e-2)
+if "zero" in options:
+    optimizer: Any = dist.ZeroRedundancyOptimizer(model.parameters(), alpha.optim.Adam, lr=1e-2)
+else:
+    optimizer = alpha.optim.Adam(model.parameters(), lr=1e-2)
 settings: dict[str, Any] = {"accumulate": int(options.get("accumulate", 1))}
+if "clip" in options:
+    settings["clip_norm"] = 0.1
 if "metrics" in options:
     settings["metrics"] = {"confusion": ConfusionMatrix(4)}
 trainer = Trainer(model, optimizer, device, **settings)
