@@ -71,7 +71,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def measure(args: argparse.Namespace, side: Side, name: str, precision: str, scaling: str) -> Row:
     """The row of a network."""
     whole = args.batch_size or BATCHES[NETWORKS[name][1]]
-    batch = max(1, whole // side.count) if scaling == STRONG else whole
+    if scaling == STRONG and whole % side.count:
+        raise DeviceError(f"--scaling strong: {side.count} GPUs cannot share a batch of {whole} images")
+    batch = whole // side.count if scaling == STRONG else whole
     case = partial(Case, name, precision, device=args.device)
 
     def ms(batch: int, kind: str) -> float:

@@ -44,6 +44,12 @@ def _forget(number: int, gone: ref[Any]) -> None:
         _reduced.discard(number)
 
 
+def forget_all() -> None:
+    """Forget all shares, when a process leaves its group."""
+    _shares.clear()
+    _reduced.clear()
+
+
 def share_of(leaf: Tensor) -> Share | None:
     """The share of which a parameter is; None if each rank updates it."""
     return _shares.get(id(leaf)) if _shares else None

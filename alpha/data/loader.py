@@ -19,6 +19,8 @@ from alpha.data.processes.worker import Job, Task
 from alpha.data.samplers import BatchSampler, chunks, may_draw, part_of, permutation, raw
 from alpha.errors import DataError
 
+HELD_BY = "held by"  # in what `describe` says
+
 
 class Part(NamedTuple):
     """Part of each epoch that one of several processes takes; see `alpha.data.samplers.part_of`.
@@ -272,7 +274,7 @@ class DataLoader:
             "drop_last": bool(self.drop_last),
         }
         if self.part is not None and self.part.by_number:
-            about["held by"] = f"{self.part.world_size} processes in shares"  # then orders depend on their number
+            about[HELD_BY] = f"{self.part.world_size} processes in shares"  # then orders depend on their number
         if self.sampler is not None:
             name, seed = type(self.sampler).__name__, getattr(self.sampler, "seed", 0)
             seed = None if seed is None else int(seed)

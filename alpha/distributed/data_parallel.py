@@ -1,9 +1,10 @@
 """DataParallel: a model whose gradients are averaged over all processes while the backward pass makes them.
 
 Gradients are put in buckets, in the order in which a backward pass makes them: from the last parameter to the first.
-When all of a bucket are complete, they are reduced in place, beside the backward pass, so nothing is copied. The end of
-the pass waits for them. In a captured step the reductions are a branch of the graph. The gradient of a parameter that
-one rank updates (`alpha.distributed.optim`) is reduced to that rank, and dropped on the others.
+When all of a bucket are complete, they are reduced beside the backward pass: large ones in place, small ones side by
+side in a copy. The end of the pass waits for them. In a captured step the reductions are a branch of the graph. The
+gradient of a parameter that one rank updates (`alpha.distributed.optim`) is reduced to that rank, and dropped on the
+others.
 """
 
 from __future__ import annotations
@@ -89,8 +90,9 @@ class Reducer:
         self._places = {parameter: number for number, (_, parameter) in enumerate(named)}
         self._ready: set[int] = set()
         self._begun = 0  # buckets that are being reduced
-        self._halves: list[tuple[list[Array], list[Array]]] = []  # gradients, and their halves that are sent
-        self._sent: list[Array] = []  # halves for other ranks, whose memory is in use until the end of the pass
+        self._copied: list[tuple[list[Array], list[Array]]] = []  # gradients, and their copies that are reduced
+        self._sent: list[Array] = []  # what is reduced: its memory is in use until the end of the pass
+        self._kept: set[int] = set()  # parameters that had a gradient before the pass, in memory that others may know
         self._before: dict[int, Tensor] = {}  # gradients of all ranks that this one had before the pass
 
     def begin(self) -> None:
@@ -99,6 +101,7 @@ class Reducer:
         So they count once in the mean to which the pass adds. Only what is shared out can have such gradients.
         """
         dropped, held = [], []
+        self._kept.update(number for number, (_, parameter) in enumerate(self._named) if parameter._grad is not None)
         for number, (_, parameter) in enumerate(self._named):
             if share_of(parameter) is None:
                 continue
@@ -108,6 +111,7 @@ class Reducer:
             held.append(parameter)
             if is_reduced(parameter):
                 self._before[number] = grad
+                self._kept.discard(number)
                 parameter._grad = grad * world_size()
         expect_reduced(held)
         mark_reduced([*dropped, *held], False)
@@ -130,7 +134,8 @@ class Reducer:
 
     def _reduce(self, bucket: list[int]) -> None:
         sent: dict[int | None, list[Array]] = {}  # by the rank that updates them; None for all ranks
-        alike: dict[tuple[int | None, np.dtype[Any]], list[Tensor]] = {}  # gradients that are copied side by side
+        # gradients that are copied side by side; True for those that get their values back into their own memory
+        alike: dict[tuple[int | None, np.dtype[Any]], list[tuple[Tensor, bool]]] = {}
         for number in bucket:
             parameter = self._named[number][1]
             if (grad := parameter._grad) is None:
@@ -138,24 +143,24 @@ class Reducer:
             share = share_of(parameter)
             owner = None if share is None else share.owner
             if self._halved or grad.array.nbytes < PACKED:
-                alike.setdefault((owner, grad.array.dtype), []).append(grad)
+                back = self._halved or number in self._kept
+                alike.setdefault((owner, grad.array.dtype), []).append((grad, back))
             else:
                 sent.setdefault(owner, []).append(array_of(grad))
         for (owner, dtype), small in alike.items():
-            arrays = [array_of(grad) for grad in small]
-            if self._halved:
-                packed, parts = pack(arrays, bfloat16)
-                if owner in (None, rank()):
-                    self._halves.append((arrays, parts))
-                else:
-                    self._sent.append(packed)
-            elif len(small) == 1:
-                packed = arrays[0]
-            else:
-                packed, parts = pack(arrays, dtype)
-                for grad, part in zip(small, parts, strict=True):
-                    grad.array = part
+            arrays = [array_of(grad) for grad, _ in small]
+            packed = arrays[0]
+            if self._halved or len(small) > 1:
+                packed, parts = pack(arrays, bfloat16 if self._halved else dtype)
+                copies = [(array, part) for array, part, (_, back) in zip(arrays, parts, small, strict=True) if back]
+                if copies and owner in (None, rank()):
+                    targets, sources = zip(*copies, strict=True)
+                    self._copied.append((list(targets), list(sources)))
+                for (grad, back), part in zip(small, parts, strict=True):
+                    if not back:
+                        grad.array = part
             sent.setdefault(owner, []).append(packed)
+        self._sent += [array for arrays in sent.values() for array in arrays]
         if everywhere := sent.pop(None, []):
             _engine().all_reduce(everywhere, "mean", beside=True)
         owners = [owner for owner, arrays in sent.items() for _ in arrays if owner is not None]
@@ -192,8 +197,8 @@ class Reducer:
         for bucket in self._buckets[self._begun :]:
             self._reduce([number for number in bucket if number in self._ready])
         _engine().join()
-        for arrays, halves in self._halves:
-            copy_arrays(arrays, halves)
+        for arrays, copies in self._copied:
+            copy_arrays(arrays, copies)
         self._keep_own()
         self._give_back(self._before.keys() - self._ready)
         self._forget()
@@ -217,8 +222,9 @@ class Reducer:
 
     def _forget(self) -> None:
         self._ready.clear()
-        self._halves.clear()
+        self._copied.clear()
         self._sent.clear()
+        self._kept.clear()
         self._before.clear()
         self._begun = 0
 
@@ -238,7 +244,7 @@ class DataParallel(Module):
     Args:
         module: the model, on the group's device.
         device_ids, output_device: change nothing; a process has one GPU.
-        bucket_cap_mb: MiB of gradients that are reduced together; the first ones at 1 MiB.
+        bucket_cap_mb: MiB of gradients that are reduced together; the first ones at 1 MiB, the last ones at 3.
         find_unused_parameters: True takes zeros for the gradients of parameters that a backward pass does not reach.
             By default that is an error, which names them.
         broadcast_buffers: changes nothing: `take_buffers()` gives all ranks the buffers of rank 0.

@@ -113,7 +113,8 @@ class NcclEngine:
         """
         if not arrays:
             return
-        self.begin()
+        if arrays[0].device is self._device:  # and not that of a dry run, which sends nothing
+            self.begin()
         noted = recording.active()
         if noted is not None:
             noted.note(arrays, name, *calls)

@@ -21,7 +21,7 @@ from alpha.core.tensor import Tensor
 from alpha.distributed.data_parallel import PACKED
 from alpha.distributed.process_group import Group, current, joined_engine
 from alpha.distributed.side_by_side import copy_arrays, pack
-from alpha.errors import DistributedError, type_name
+from alpha.errors import DistributedError, GradientError, type_name
 from alpha.optim.optimizer import Optimizer, Parameters
 from alpha.runtime.ranks import rank, world_size
 from alpha.runtime.recording import phase
@@ -81,7 +81,7 @@ class ZeroRedundancyOptimizer(Optimizer):
         TypeError: `optimizer_class` is no class of an optimizer.
         ValueError: it updates all parameters together, as LBFGS does.
         DistributedError: the ranks have other parameters, or it was made before `alpha.distributed.init()`.
-        GradientError: from `step`: gradients were not reduced.
+        GradientError: from `step`: gradients were not reduced, or a frozen parameter has one.
     """
 
     def __init__(
@@ -146,11 +146,9 @@ class ZeroRedundancyOptimizer(Optimizer):
         new = self._parameters()[len(self._owners) :]
         lines = [f"{parameter.dtype.name} {tuple(parameter.shape)}" for parameter in new]
         group.compare_lines(f"parameters of {NAME}", [type(self.optim).__name__, *lines])
-        self._owners += shared_out([parameter.array.nbytes for parameter in new], self._loads)
-        self._register()
-
-    def _register(self) -> None:
-        for parameter, owner in zip(self._parameters(), self._owners, strict=True):
+        owners = shared_out([parameter.array.nbytes for parameter in new], self._loads)
+        self._owners += owners
+        for parameter, owner in zip(new, owners, strict=True):
             give(parameter, owner, self.optim)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ZeroRedundancyOptimizer:
@@ -159,7 +157,8 @@ class ZeroRedundancyOptimizer(Optimizer):
         memo[id(self)] = other
         vars(other).update(copy.deepcopy(vars(self), memo))
         if other._owners:
-            other._register()
+            for parameter, owner in zip(other._parameters(), other._owners, strict=True):
+                give(parameter, owner, other.optim)
         return other
 
     def add_param_group(self, group: Mapping[str, Any]) -> None:
@@ -180,6 +179,11 @@ class ZeroRedundancyOptimizer(Optimizer):
             return self.optim.step(closure)
         loss = None if closure is None else closure()
         self._check_owners()
+        if any(parameter._grad is not None and not parameter.requires_grad for parameter in self._parameters()):
+            raise GradientError(
+                f"{NAME}: a parameter that requires no gradient has one, so only the rank that owns it would change "
+                "it; set its .grad to None where it is frozen"
+            )
         self.optim.step()
         with phase("update"):
             self._send()

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alpha import config
+from alpha.autograd.shares import forget_all
 from alpha.autograd.versions import array_of, check_writable
 from alpha.core.numerics import is_floating
 from alpha.core.tensor import Tensor
@@ -253,6 +254,7 @@ def shutdown() -> None:
     group, _group = _group, None
     atexit.unregister(shutdown)
     set_ranks(0, 1)
+    forget_all()
     progress.silence(False)
     if group is not None:
         group.close()

@@ -176,7 +176,8 @@ def _run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
         stack.enter_context(recorded(notes))
         found = stack.enter_context(device.driver.noting())
         function(*args, **kwargs)
-    launches = tuple([StepLaunch(*notes.labels[i], found[i]) for i in sorted(notes.labels)])
+    # an exchange between ranks is noted, too, under the number of the launch behind it, if there is one
+    launches = tuple([StepLaunch(*notes.labels[i], found[i]) for i in sorted(notes.labels) if i < len(found)])
     units = tuple(dict.fromkeys(launch.unit for launch in found))
     return DryRun(device.properties.name, launches, units, frozenset(devices))
 

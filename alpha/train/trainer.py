@@ -19,6 +19,7 @@ from alpha.core.tensor import Tensor
 from alpha.data import ArrayDataset, DataLoader
 from alpha.data.checks import whole_number
 from alpha.data.collate import mapped, merged
+from alpha.data.loader import HELD_BY
 from alpha.errors import CheckpointError, DataError, DeviceError, TrainingError
 from alpha.module.module import device_of
 from alpha.module.parameter import Uninitialized
@@ -456,8 +457,7 @@ class Trainer:
         batches = HostBatches(loader)
         if not isinstance(self.device, CudaDevice):
             return HostFeed(batches, self.device)
-        for gone in self._residents.drop():
-            self._steps = {key: step for key, step in self._steps.items() if key[1] != gone.batch}
+        self._drop_residents()
         resident = self._residents.find(data)
         by_number = loader.part is not None and loader.part.by_number
         wanted = self.resident
@@ -476,8 +476,14 @@ class Trainer:
             return StreamingFeed(batches, self.device)
         return ResidentFeed(batches, resident)
 
+    def _drop_residents(self) -> None:
+        """Forget data sets on the device that the program has dropped, and the steps that take batches of them."""
+        for gone in self._residents.drop():
+            self._steps = {key: step for key, step in self._steps.items() if key[1] != gone.batch}
+
     def _in_shares(self, loader: DataLoader) -> bool:
         """True if each rank is to hold only its share of a loader's data set, as a device has no room for the whole."""
+        self._drop_residents()
         data, shares = loader.dataset, self._ranks.world_size
         if shares == 1 or self.resident is not None or loader.sampler is not None or not can_be_resident(loader):
             return False
@@ -582,7 +588,9 @@ class Trainer:
         """Note what the loader gives, and return the seed of the epoch; refuse another loader if one must go on."""
         check_loader(loader)
         found, before = loader.describe(), self._loader or {}
-        if self._same_loader and before and (wrong := difference(found, before)):
+        ignored = (HELD_BY,) if self._unfinished is None else ()
+        seen, wanted = ({k: v for k, v in about.items() if k not in ignored} for about in (found, before))
+        if self._same_loader and before and (wrong := difference(seen, wanted)):
             raise CheckpointError(f"Trainer: the run must go on with the loader that it began with: {wrong}")
         epoch_seed = seed_of_epoch(loader, None if self._unfinished is None else before)
         self._loader = {**found, EPOCH_SEED: epoch_seed}

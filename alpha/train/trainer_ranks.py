@@ -120,6 +120,8 @@ class Ranks:
             raise DataError(
                 f"Trainer: {loader.all_samples} samples for {place.world_size} processes: one of them would see no data"
             )
+        if not training:  # of a training the loaders are compared as a whole
+            self._group.compare("whether the data set lies in shares", str(by_number))
         before, loader.part = loader.part, Part(place.rank, place.world_size, training, by_number)
         try:
             yield

@@ -44,6 +44,10 @@ def test_ranks_train_as_one_process_with_the_whole_batch(count: int, emulated: b
         assert found["accumulated"]
         assert found["equal plain"]
         assert found["equal bf16"]
+        # the mean of rank + 1 over the ranks, in each of two passes
+        sums = [2 * ((count + 1) / 2 + number) + 1 for number in range(4)]
+        np.testing.assert_allclose([weight[0] for weight, _ in found["gathered"]], [[n, n] for n in sums])
+        assert found["gathered captured"] == found["gathered"]
     weights = [found["runs plain"][1] for found in told]
     assert weights[0] != weights[1]  # since the step that averaged nothing
     plain, rounded = (np.concatenate([np.ravel(w) for w in told[0][f"runs {name}"][1]]) for name in ("plain", "bf16"))

@@ -100,6 +100,7 @@ def test_what_makes_ranks_differ() -> None:
 def test_a_data_set_lies_in_shares_where_a_gpu_has_no_room_for_the_whole() -> None:
     told = run_ranks(2, "resident_shares.py", emulated=True)
     for rank, found in enumerate(told):
+        assert found["goes on"] == 4
         for kind, held in (("whole", 13), ("shares", 7 - rank), ("none", 0)):
             assert found[kind]["held"] == held, kind
             for name in ("tested", "streamed"):

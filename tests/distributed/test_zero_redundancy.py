@@ -49,12 +49,15 @@ def test_ranks_train_as_without_it_and_refuse_what_would_be_wrong(count: int, em
         assert "give the class of the optimizer within" in refused["twice"]
         assert "optimizer_class is Linear" in refused["no class"]
         assert "parameters of ZeroRedundancyOptimizer of rank 1 are not those of rank 0" in refused["other parameters"]
+        assert "a parameter that requires no gradient has one" in refused["frozen"]
         assert refused["dropped"] == ""
+        assert found["norm of lists"][1] == pytest.approx(found["norm of lists"][0], rel=1e-12)
         assert refused["gone"] == "0"
     exact = 1e-6 if emulated else 1e-12
     for rank, found in enumerate(told):
         assert all(found["equal"])
         assert found["mixed"]
+        assert found["dry"]
         assert max(found["passes"]) < exact
         assert found["added"] < exact
         for beside in found["beside"].values():

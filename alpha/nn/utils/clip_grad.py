@@ -77,14 +77,15 @@ def get_total_norm(
     """The norm of one vector of all elements of the tensors, ().
 
     Args:
-        tensors: for example gradients. If some of them are of parameters that a `ZeroRedundancyOptimizer` has shared
-            out, or there are none while it has, those of all ranks count, and all ranks call it at once.
+        tensors: for example gradients. While a `ZeroRedundancyOptimizer` has shared out parameters, all ranks call it
+            at once, and the gradients of such parameters that any rank gives count.
         norm_type, error_if_nonfinite, foreach: as those of `clip_grad_norm_`.
     """
     listed = _listed(tensors)
     given = {id(tensor) for tensor in listed}
-    shared = [leaf for leaf, _ in shared_leaves() if not listed or id(leaf._grad) in given]
-    refuse_unreduced("get_total_norm", shared, rank())
+    # those of the device are the same on all ranks, whose lists may differ
+    shared = [leaf for leaf, _ in shared_leaves() if not listed or leaf.device is listed[0].device]
+    refuse_unreduced("get_total_norm", [leaf for leaf in shared if id(leaf._grad) in given], rank())
     return _norm("get_total_norm", listed, norm_type, error_if_nonfinite, shared)
 
 

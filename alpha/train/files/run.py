@@ -148,7 +148,8 @@ class Run:
         With `wait` False the state is copied to the host, and written while the program goes on. If the next `save`
         comes before the writing has begun, only the newer state is written. `wait()` and `close()` wait for the files;
         an error of the writing is raised by them or by the next `save`. Of several processes that train together only
-        rank 0 writes; all of them call it at once, since it gathers the state of a `ZeroRedundancyOptimizer`.
+        rank 0 writes; all of them call it at once, since it gathers the state of a `ZeroRedundancyOptimizer`, and drops
+        it again.
 
         Raises:
             TrainingError: a weight is not finite; the files of the last epoch are intact then.

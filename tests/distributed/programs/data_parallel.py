@@ -101,6 +101,31 @@ def accumulated() -> bool:
     return all(np.allclose(a, b, rtol=1e-5, atol=1e-7) for a, b in zip(wanted, found, strict=True))
 
 
+def gathered(captured: bool) -> list[Any]:
+    """Gradients of rounds of two passes, in memory that is the program's own or that of a captured pass."""
+    alpha.manual_seed(0)
+    model = nn.Linear(2, 2).to(device)
+    parallel = alpha.DataParallel(model)
+    buffer = alpha.zeros(6, device=device)
+
+    def forward_and_back(x: Any) -> None:
+        parallel(x).sum().backward()
+
+    step = alpha.capture(strict=True)(forward_and_back) if captured else forward_and_back
+    found = []
+    for round_ in range(4):
+        parallel.zero_grad()
+        if not captured and device == "cpu":
+            buffer.zero_()
+            model.weight.grad, model.bias.grad = buffer[:4].reshape(2, 2), buffer[4:]
+        for number in range(2):
+            step(alpha.ones(1, 2, device=device) * (rank + 1 + number + round_))
+        found.append([parameter.grad.numpy().tolist() for parameter in model.parameters()])
+        if not captured and device == "cpu":
+            assert buffer.numpy().tolist() == np.concatenate([np.ravel(values) for values in found[-1]]).tolist()
+    return found
+
+
 class Branches(nn.Module):
     def __init__(self) -> None:
         self.used, self.sometimes, self.never = nn.Linear(3, 2), nn.Linear(3, 2), nn.Linear(3, 2)
@@ -137,6 +162,8 @@ for name, options in {"plain": {}, "bf16": {"compression": "bf16"}}.items():
     runs = [trained(captured, **options) for captured in ((False, True, True) if device == "cuda" else (False, False))]
     found[f"runs {name}"] = runs[0]
     found[f"equal {name}"] = all(run == runs[0] for run in runs)
+found["gathered"] = gathered(False)
+found["gathered captured"] = gathered(device == "cuda")
 if "gone" in sys.argv:
     model = nn.Linear(2, 2).to(device)
     alpha.DataParallel(model)

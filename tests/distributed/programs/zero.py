@@ -18,6 +18,7 @@ from alpha import nn
 from alpha.autograd import shares
 from alpha.distributed import data_parallel, optim
 from alpha.distributed.optim import ZeroRedundancyOptimizer
+from alpha.distributed.process_group import joined_engine
 from alpha.nn import functional as F
 
 BATCH, STEPS = 4, 6
@@ -283,6 +284,7 @@ def refusals() -> dict[str, str]:
     found["no class"] = refused(lambda: ZeroRedundancyOptimizer(model.parameters(), wrong))
     other = [parameter for number, parameter in enumerate(model.parameters()) if number != rank]
     found["other parameters"] = refused(lambda: ZeroRedundancyOptimizer(other, alpha.optim.Adam))
+    found["frozen"] = frozen(model, parallel, optimizer)
     gone = ref(optimizer)
     del optimizer
     assert gone() is None
@@ -291,6 +293,55 @@ def refusals() -> dict[str, str]:
     found["dropped"] = refused(alpha.optim.Adam(model.parameters()).step)
     found["gone"] = str(len(shares._shares) + sum(p.grad is None for p in model.parameters()))
     return found
+
+
+def frozen(model: Any, parallel: Any, optimizer: Any) -> str:
+    """The refusal of a gradient that a parameter has kept when it was frozen, by the rank that owns it."""
+    x, y = tensors(*batches(1)[0], True)
+    parallel.zero_grad()
+    F.cross_entropy(parallel(x), y).backward()
+    kept = [parameter for parameter in model.parameters() if parameter.grad is not None]
+    kept[0].requires_grad_(False)  # each rank has another one
+    text = refused(optimizer.step)
+    kept[0].requires_grad_(True)
+    return text
+
+
+def norm_of_lists() -> list[float]:
+    """The norm of gradients of which some are shared out and on one rank alone, beside that of one process."""
+    norms = []
+    for share in (False, True):
+        shared, other = network(), network()
+        optimizer: Any = ZeroRedundancyOptimizer([shared[9].bias], alpha.optim.SGD, lr=0.1) if share else None
+        models = [alpha.DataParallel(model) if share else model for model in (shared, other)]
+        x, y = tensors(*batches(1)[0], share)
+        for model in models:
+            F.cross_entropy(model(x), y).backward()
+        grads = [p.grad for p in (shared[9].bias, *other.parameters()) if p.grad is not None]
+        norms.append(nn.utils.get_total_norm(grads).item())
+        del optimizer
+    return norms
+
+
+def dry() -> bool:
+    """True if a step can be dry-run, whatever its last launch is, and no exchange is counted."""
+    model = network().to(device)
+    parallel = alpha.DataParallel(model)
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), alpha.optim.SGD, lr=0.1)
+    x, y = tensors(*batches(1)[0], True)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(parallel(x), y).backward()
+        optimizer.step()
+
+    engine: Any = joined_engine("a test")
+    before, counted = engine.begin, []
+    engine.begin = lambda: counted.append(1)
+    try:
+        return len(alpha.dry_run(step).launches) > 10 and not counted
+    finally:
+        engine.begin = before
 
 
 def added() -> float:
@@ -321,8 +372,10 @@ found: dict[str, Any] = {"held": held(), "passes": [0.0], "added": 0.0}
 if device == "cpu":
     found["refusals"] = refusals()
     found["added"] = added()
+    found["norm of lists"] = norm_of_lists()
     found["passes"] = [difference(passes(number, False), passes(number, True)) for number in range(5)]
 found["beside"] = {name: beside_one_process(name) for name in (CASES if device == "cpu" else ["SGD"])}
+found["dry"] = device == "cpu" or dry()
 found["mixed"] = mixed(False) == mixed(device == "cuda")
 found["equal"] = [equal_runs("SGD"), equal_runs("NAdam"), equal_runs("SGD", compression="bf16")]
 tell(found)
