@@ -94,7 +94,8 @@ class Trainer:
     cores (see `alpha.compile_kernels`).
 
     A trainer that is made after `alpha.distributed.init()` is one of several processes: each trains on its part of the
-    data, gradients are averaged, and results are those of all parts; see docs/distributed.md.
+    data, gradients are averaged, and results are those of all parts; see docs/distributed.md. The kernel that puts
+    small gradients side by side is then compiled in the first step.
 
     Args:
         optimizer: one, or a sequence of them, each of which steps.

@@ -105,8 +105,9 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "cross_entropy_gradient": [(np.maximum(normal(6, 8), 0), normal(1)), *two],
     "divide_number": [(positive(7, 9), {"p": 3.0})],
     "copy_arrays": [
-        ([normal(5, 3).astype(kind), normal(16389).astype(kind)], [normal(5, 3), normal(16389)])
+        ([normal(*shape).astype(kind) for shape in shapes], [normal(*shape) for shape in shapes])
         for kind in (f32, BFLOAT16, np.float64)
+        for shapes in (((5, 3), (0, 2), (), (16389,)),)  # one without elements, and one of several chunks
     ],
     "gradient_norm": [([normal(5, 3), normal(16389), normal()], p) for p in (1.0, 2.0, 3.5, np.inf)],
     "muon_stack": [  # a matrix of several chunks, and small ones
