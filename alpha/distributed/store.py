@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 import xmlrpc.client
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from socketserver import ThreadingMixIn
 from typing import Any
@@ -24,6 +24,7 @@ from alpha.errors import DistributedError
 
 POLL_SECONDS = 0.05
 CALL_SECONDS = 10.0  # a call that takes longer has failed
+READ_SECONDS = 5.0  # that a call of `read` waits for texts, before it answers with those that are there
 
 
 class _Handler(SimpleXMLRPCRequestHandler):
@@ -47,7 +48,7 @@ class Board:
     def __init__(self, job: str) -> None:
         self._job = job
         self._texts: dict[str, dict[str, str]] = {}
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._server: _Server | None = None
 
     def serve(self, port: int, functions: Mapping[str, Callable[..., Any]]) -> int:
@@ -83,13 +84,16 @@ class Board:
 
     def post(self, key: str, rank: int, text: str) -> str:
         """Put the text of a rank under a key, in place of the one before."""
-        with self._lock:
+        with self._changed:
             self._texts.setdefault(key, {})[str(rank)] = text
+            self._changed.notify_all()
         return ""
 
-    def read(self, key: str) -> dict[str, str]:
-        """The texts under a key, by rank."""
-        with self._lock:
+    def read(self, key: str, ranks: Sequence[int], seconds: float) -> dict[str, str]:
+        """The texts under a key, by rank; waits up to `seconds` until those of `ranks` are there."""
+        wanted = set(map(str, ranks))
+        with self._changed:
+            self._changed.wait_for(lambda: wanted <= self._texts.get(key, {}).keys(), seconds)
             return dict(self._texts.get(key, {}))
 
     def close(self) -> None:
@@ -168,10 +172,10 @@ class Client:
         end = time.monotonic() + seconds
         found: dict[str, str] = {}
         while time.monotonic() < end:
-            found = self._reach(end, seconds, "read", key)
+            wait = min(READ_SECONDS, max(0.0, end - time.monotonic()))
+            found = self._reach(end, seconds, "read", key, list(ranks), wait)
             if all(str(rank) in found for rank in ranks):
                 return [found[str(rank)] for rank in ranks]
-            time.sleep(POLL_SECONDS)
         missing = [str(rank) for rank in ranks if str(rank) not in found]
         shown = ", ".join(missing[:8]) + (", .." if len(missing) > 8 else "")
         raise DistributedError(

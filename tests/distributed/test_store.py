@@ -94,6 +94,27 @@ def test_gather_waits_for_who_is_late_and_names_who_is_missing(port: int) -> Non
     assert client(port).gather("nothing", range(0), BRIEF) == []
 
 
+def test_a_rank_that_waits_hears_of_the_last_text_at_once() -> None:
+    """The board answers when the text is there: a client that asks again and again lets each epoch take longer."""
+    asked = []
+
+    class Counting(Client):
+        def _ask(self, name: str, *arguments: object) -> object:
+            asked.append(name)
+            if name == "read":
+                reading.set()
+            return super()._ask(name, *arguments)
+
+    reading = threading.Event()
+    with serving() as (board, port), ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(Counting(HOST, port, JOB, 0).gather, "late", range(1, 2), 600)
+        reading.wait()
+        board.post("another", 1, "")
+        board.post("late", 1, "text")
+        assert waiting.result() == ["text"]
+    assert asked == ["read"]
+
+
 def test_a_client_of_another_job_is_refused(port: int) -> None:
     """Two trainings on one machine, with one port, do not mix; each call says so."""
     stranger, message = client(port, 1, "job 8"), "rank 1: this is the board of job 7, not of job 8"
