@@ -68,6 +68,7 @@ from alpha.ops.array.creation import (
     zeros_like,
 )
 from alpha.ops.array.diagonals import *
+from alpha.ops.array.foreign import from_dlpack
 from alpha.ops.array.joining import *
 from alpha.ops.array.joining import (
     atleast_1d,
@@ -168,6 +169,7 @@ __all__ = [
     "flatten",
     "float32",
     "float64",
+    "from_dlpack",
     "from_numpy",
     "full",
     "full_like",

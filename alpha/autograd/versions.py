@@ -43,6 +43,7 @@ class Version:
 
     value = recorded = 0  # of the class, as nearly all are never written: each result of an operator has a version
     writer = ""
+    shared = False  # whether another library has the memory, too, whose writes nobody counts
     unaware: Always | None = None  # what `Tensor._base_version` is of a tensor that needs to know no recorded writes
 
     def refresh(self) -> None:

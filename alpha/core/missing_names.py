@@ -44,7 +44,6 @@ INSTEAD = {
     "destroy_process_group": "alpha.distributed.shutdown() leaves them",
     "get_rank": "alpha.distributed.rank() is it",
     "get_world_size": "alpha.distributed.world_size() is it",
-    "from_dlpack": "alpha.from_numpy(array) and alpha.tensor(torch_tensor) copy the values",
     "get_default_dtype": "it is always float32; dtype= makes another one",
     "set_default_dtype": "the default is always float32; dtype= of a function and model.double() make float64",
     "set_default_tensor_type": "it is always float32 on the cpu; dtype= and device= of a function choose others",

@@ -24,6 +24,7 @@ from alpha.core.tensor_hooks import Hook, HookHandle
 from alpha.errors import GradientError, ShapeError, type_name
 from alpha.runtime import Device, get_device
 from alpha.runtime.recording import phase
+from alpha.runtime.sharing import capsules, lending
 
 
 class Count(int):
@@ -64,7 +65,8 @@ class Tensor(Methods):
     array: Array
     _part: PartRecord | None
     _belongs = False  # whether it is of a class whose tensors are parts of modules
-    __array_ufunc__ = None  # numpy scalars on the left hand over to our reflected operators
+    __array_ufunc__: Any  # what numpy's functions do with tensors: alpha/ops/api/numpy_protocols.py
+    __array_function__: Any
     __hash__ = object.__hash__  # by identity, though == compares elements
 
     def __init__(self, array: Array, requires_grad: bool = False) -> None:
@@ -194,8 +196,101 @@ class Tensor(Methods):
         return self.device.download(self.array)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        values = self.numpy()
-        return values if dtype is None else values.astype(dtype)
+        """The values for numpy: `numpy.asarray(x)` is the memory of a tensor on the cpu that requires no gradient.
+
+        What is then written into one of the two is seen in the other, and Alpha does not notice what numpy writes. Of
+        any other tensor it is a copy, as `x.numpy()`.
+
+        Raises:
+            ValueError: copy is False, and the values must be copied.
+        """
+        shared = isinstance(self.array, np.ndarray) and not self._requires_grad and not copy
+        wanted = self.dtype if dtype is None else np.dtype(dtype)
+        if copy is False and not (shared and wanted == self.dtype):
+            raise ValueError(f"__array__: copy=False, but a tensor on {self.device.name} {_why_copied(self, wanted)}")
+        values = self._shared_array() if shared else self.numpy()
+        return values.astype(wanted, copy=False)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """DLPack's number of the kind of device, 1 for the cpu and 2 for cuda, and the number of the device, 0.
+
+        The emulated driver has its memory on the host, so its tensors are on the cpu for other libraries.
+        """
+        return (capsules.CPU, 0) if isinstance(self.array, np.ndarray) else lending.device_of(self.array)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A DLPack capsule, by which `torch.from_dlpack(x)`, `numpy.from_dlpack(x)` and others have the same memory.
+
+        The capsule is made by numpy or, on a GPU, by cuda-core; bfloat16, which they do not export, is written into it.
+        The memory lives and stays where it is as long as the other array does. Both may write it. Alpha does not count
+        what the other library writes, so a gradient that needs the values of before is wrong then, without an error.
+
+        On a GPU the consumer's stream waits for the work that Alpha has queued so far, and for nothing that comes
+        later: ask for another capsule, or call `alpha.synchronize()`.
+
+        Args:
+            stream: the consumer's, on a GPU: 1 (and None) is the legacy default stream, 2 that of the thread, -1 asks
+                for no order, any other number is the address of a stream. On the cpu None.
+            max_version: the newest version of DLPack that the consumer knows.
+            dl_device: where it wants the array: here, or a copy on the host, (1, 0).
+            copy: True: of a copy. False: an error if a copy is needed.
+
+        Raises:
+            BufferError: the tensor requires a gradient, a device or stream is none that there is, or copy is False and
+                `dl_device` another one.
+            CaptureError: the step is captured.
+            DeviceError: cuda-core is missing.
+        """
+        if self._requires_grad:
+            raise BufferError(
+                "__dlpack__: the tensor requires a gradient, which another library would not record; use .detach()"
+            )
+        here = self.__dlpack_device__()
+        if dl_device is not None and (int(dl_device[0]), int(dl_device[1])) != here:
+            if tuple(dl_device) != (capsules.CPU, 0) or copy is False:
+                raise BufferError(f"__dlpack__: the tensor is on {here}, dl_device={tuple(dl_device)} with copy={copy}")
+            return capsules.of_host(self.numpy(), max_version)
+        array = self.device.copy(array_of(self)) if copy else self._shared_array()
+        if isinstance(array, np.ndarray):
+            if stream is not None:
+                raise BufferError(f"__dlpack__: the tensor is on the cpu, which has no streams; stream={stream!r}")
+            return capsules.of_host(array, max_version)
+        return lending.lend(array, stream, max_version)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The CUDA array interface, version 3, by which numba, `cupy.asarray(x)` and others have the same memory.
+
+        What holds of `__dlpack__` holds here, but that the memory lives as long as the tensor, which consumers hold.
+        The interface has no bfloat16: it is given as 2 bytes without a type. DLPack has it.
+
+        Raises:
+            AttributeError: the tensor is on the cpu, or on the emulated driver, whose memory is not that of a GPU.
+            BufferError: the tensor requires a gradient.
+        """
+        if self.__dlpack_device__()[0] != capsules.CUDA:
+            raise AttributeError(
+                "__cuda_array_interface__: the tensor is not on a GPU; use __dlpack__ or numpy.asarray(x)"
+            )
+        if self._requires_grad:
+            raise BufferError(
+                "__cuda_array_interface__: the tensor requires a gradient, which another library would not record; "
+                "use .detach()"
+            )
+        return lending.interface(self._shared_array(), self)
+
+    def _shared_array(self) -> Array:
+        """The array with the values of now, for another library, whose writes Alpha does not see."""
+        self._version.refresh()
+        self._version.shared = True
+        return self.array
 
     def item(self) -> float | int:
         """The value of a tensor of one element; waits for the device."""
@@ -346,6 +441,12 @@ class Tensor(Methods):
         memo[id(self)] = result
         result._grad = copy.deepcopy(self._grad, memo)
         return inherit(result, self)
+
+
+def _why_copied(tensor: Tensor, wanted: np.dtype[Any]) -> str:
+    if tensor._requires_grad:
+        return "that requires a gradient is copied; use .detach()"
+    return f"becomes {wanted.name} by a copy" if tensor.dtype != wanted else "is copied to the host"
 
 
 def _check_requires_grad(requires_grad: Any, dtype: np.dtype[Any]) -> None:

@@ -38,6 +38,7 @@ PACKAGES = {  # distribution -> the extra that installs it, "" for none
     "pycuda": "[cuda]",
     "nvidia-ml-py": "[cuda]",
     "cuda-bindings": "[cuda]",
+    "cuda-core": "[cuda]",
 }
 
 

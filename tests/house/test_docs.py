@@ -1,4 +1,4 @@
-"""The code of docs/kernels/*.md, docs/data.md and docs/training.md: each page's blocks run, in order, and are right."""
+"""The code of docs/kernels/*.md and of three pages of docs/: the blocks of each run, in order, and are right."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SHAPES = [
 
 
 def _blocks(page: str) -> list[str]:
-    text = ((DOCS if page in ("data", "training") else KERNELS) / f"{page}.md").read_text()
+    text = ((DOCS if page in ("data", "interoperability", "training") else KERNELS) / f"{page}.md").read_text()
     return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
@@ -65,6 +65,11 @@ def test_more_axes(s: ConvShape) -> None:
     )
     exact = reference.forward(X.reshape(s.X), W.reshape(s.W), s)
     assert _relative(_run("more_axes")["conv_v2"](X, W, axes).reshape(s.Y), exact) < 1e-12
+
+
+@pytest.mark.torch
+def test_interoperability() -> None:
+    assert _run("interoperability")["images"].max() > 100
 
 
 def test_every_block_is_tested() -> None:

@@ -15,7 +15,7 @@ TEXTS = [
     for path in ROOT.glob(pattern)
     if path.suffix in (".py", ".md")
 ]
-ON_PYPI = {"matplotlib", "mpi4py", "nccl4py", "torch", "pillow", "tensorboardX"}  # that a message advises
+ON_PYPI = {"cuda-core", "matplotlib", "mpi4py", "nccl4py", "torch", "pillow", "tensorboardX"}  # that a message advises
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -15,6 +15,7 @@ from alpha.autograd.grad_mode import is_grad_enabled
 from alpha.core.tensor import Tensor
 from alpha.ops.activation import relu_family, smooth
 from alpha.ops.api import names
+from alpha.ops.api.numpy_protocols import PROTOCOLS
 from alpha.ops.array import conversion, layout
 from alpha.ops.array.boxes import SetBlock
 from alpha.ops.indexing import getitem_setitem, index_functions, where
@@ -240,5 +241,5 @@ METHODS: dict[str, Any] = {
     "mT": property(conversion.transposed_matrices),
     "data": property(conversion.data, conversion.set_data),
 }
-for _name, _method in METHODS.items():
+for _name, _method in {**METHODS, **PROTOCOLS}.items():
     setattr(Tensor, _name, _method)

@@ -13,7 +13,7 @@ A kernel that makes an array may find its magnitude on the way, as those of batc
 `array.magnitude`, which is true as long as nothing writes to the array:
 
 - of a tensor's array, if the tensor's version is 0 (`magnitude_of`), because every operator that writes in place
-  raises it;
+  raises it, and if no other library has the memory, too, whose writes raise nothing;
 - of a gradient, unless it came from the user or another one was added to it: alpha/autograd/engine.py then forgets it.
 """
 
@@ -92,7 +92,8 @@ def known_magnitudes(a: Array, b: Array) -> Known:
 
 def magnitude_of(x: Tensor) -> Array | None:
     """The magnitude of a tensor, if the kernel that made it found it and nothing was written to it since."""
-    return getattr(x.array, "magnitude", None) if x._version.value == 0 else None
+    version = x._version
+    return getattr(x.array, "magnitude", None) if version.value == 0 and not version.shared else None
 
 
 _current: ContextVar[Magnitudes | None] = ContextVar("alpha_magnitudes", default=None)

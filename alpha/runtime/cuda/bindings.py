@@ -87,6 +87,20 @@ def abandon_capture(stream: int) -> None:
         _check("cuGraphDestroy", cuda.cuGraphDestroy(graph))
 
 
+def order(before: int, after: int) -> None:
+    """Let what the stream `after` is given from here on begin after what the stream `before` was given so far.
+
+    They are addresses, or 1 and 2, the two default streams.
+    """
+    timeless = cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING
+    event = _check("cuEventCreate", cuda.cuEventCreate(timeless))
+    try:
+        _check("cuEventRecord", cuda.cuEventRecord(event, before))
+        _check("cuStreamWaitEvent", cuda.cuStreamWaitEvent(after, event, 0))
+    finally:
+        cuda.cuEventDestroy(event)  # which the driver does once the event has happened
+
+
 class AddressRange:
     """Device memory at consecutive addresses, which grows and shrinks at its end by pages of 2 MiB.
 

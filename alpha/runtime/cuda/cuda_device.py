@@ -268,6 +268,7 @@ class CudaDevice(Device):
         self.memory.trim()
 
     def mark_step(self) -> None:
+        self.memory.leases.settle()
         self.arena.mark_step()
 
     def set_memory_limit(self, nbytes: int | None) -> None:

@@ -104,6 +104,15 @@ class Driver(Protocol):
     def join(self) -> None:
         """Let the work that is queued from here on begin after that of `hand_over(.., beside=True)`."""
 
+    def let_wait(self, stream: int) -> None:
+        """Let the work that a stream of another library is given from here on begin after the work so far."""
+
+    def wait_for_stream(self, stream: int) -> None:
+        """Let the work that is queued from here on begin after what a stream of another library was given so far."""
+
+    def wait_for_all(self) -> None:
+        """Let the host wait for the work of all streams, those of other libraries among them."""
+
     def copy(self, target: int, source: int, nbytes: int) -> None: ...
 
     def fill(self, address: int, byte: int, nbytes: int) -> None:

@@ -262,6 +262,24 @@ class PycudaDriver:
             self._left_beside = False
 
     @guarded
+    def let_wait(self, stream: int) -> None:
+        if bindings is None:
+            self._stream.synchronize()
+        else:
+            bindings.order(self._stream.handle, stream)
+
+    @guarded
+    def wait_for_stream(self, stream: int) -> None:
+        if bindings is None:
+            drv.Context.synchronize()
+        else:
+            bindings.order(stream, self._stream.handle)
+
+    @guarded
+    def wait_for_all(self) -> None:
+        drv.Context.synchronize()
+
+    @guarded
     def copy(self, target: int, source: int, nbytes: int) -> None:
         drv.memcpy_dtod_async(target, source, nbytes, self._stream)
 

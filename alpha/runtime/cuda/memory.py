@@ -16,13 +16,18 @@ from alpha.runtime.cuda.driver import Driver
 from alpha.runtime.cuda.graphs import StepGraphs
 from alpha.runtime.cuda.scratch import Scratch
 from alpha.runtime.device import MemoryStats
+from alpha.runtime.sharing.leases import Leases
 
 A = TypeVar("A", bound=Arena)
 Moves: TypeAlias = list[tuple[Block, Block]]  # blocks in scratch memory, and where they go
 
 
 class CudaMemory:
-    """Both arenas, which share one limit and give way to each other, and the graphs, which hold scratch memory."""
+    """Both arenas, which share one limit and give way to each other, and the graphs, which hold scratch memory.
+
+    Attributes:
+        leases: what is shared with other libraries.
+    """
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -30,11 +35,13 @@ class CudaMemory:
         self.arena = self._new_arena(Arena, scratch=False)
         self.scratch = self._new_arena(Scratch, scratch=True)
         self.graphs = StepGraphs(self.scratch, driver)
+        self.leases = Leases(driver)
 
     def _new_arena(self, kind: type[A], scratch: bool) -> A:
         raw = self._driver.raw_memory(scratch)
 
         def spare() -> int:  # what the other arena holds and does not use
+            self.leases.settle(wait=True)
             if not scratch:
                 self.graphs.close_dropped()
             return self.arena.trim() if scratch else self.scratch.trim()
@@ -50,6 +57,7 @@ class CudaMemory:
 
     def stats(self) -> MemoryStats:
         self._driver.owner.check("memory_stats")
+        self.leases.settle()
         arena, scratch = self.arena.stats(), self.scratch.stats()  # which take back what was returned
         stats = self._meter.stats(arena.allocations + scratch.allocations)
         # between two replays the memory of a graph holds nothing, but it is not free
@@ -75,6 +83,7 @@ class CudaMemory:
         if recording.active() is not None:
             recording.refuse("memory is given back to the system")
             return
+        self.leases.settle(wait=True)
         self.graphs.close_dropped()
         self.release_scratch()
         self.arena.trim()
@@ -111,7 +120,14 @@ class CudaMemory:
             block.exchange(target)
             moves.pop()
 
+    def keep_in_place(self, block: Block) -> None:
+        """Let a block have an address that stays: it leaves the scratch memory, which the next replay uses again."""
+        if block.arena is self.scratch:
+            self.move([(block, self.arena.allocate(block.nbytes))])
+
     def close(self, free: bool = True) -> None:
         """Give up everything, and `free` it."""
+        if free:
+            self.leases.clear()
         self.scratch.close(free)
         self.arena.close(free)

@@ -33,6 +33,7 @@ class MadeUp:
     CUmemLocationType = SimpleNamespace(CU_MEM_LOCATION_TYPE_DEVICE=1)
     CUmemAllocationType = SimpleNamespace(CU_MEM_ALLOCATION_TYPE_PINNED=1)
     CUmemAccess_flags = SimpleNamespace(CU_MEM_ACCESS_FLAGS_PROT_READWRITE=3)
+    CUevent_flags = SimpleNamespace(CU_EVENT_DISABLE_TIMING=2)
     CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2)
 
     def __init__(self) -> None:
@@ -66,7 +67,7 @@ class MadeUp:
             self.handles.remove(args[0])
         elif call == "cuMemSetAccess":
             self.open[args[0]] = args[1]
-        elif call in ("cuStreamEndCapture", "cuGraphInstantiate"):
+        elif call in ("cuStreamEndCapture", "cuGraphInstantiate", "cuEventCreate"):
             return (call,)
         return ()
 
@@ -119,6 +120,19 @@ def test_a_refusal_leaves_the_range_as_it_was(cuda: MadeUp, call: str) -> None:
         assert len(cuda.mapped) == len(cuda.handles) == 1
     cuda.fails.clear()
     assert memory.allocate(PAGE) == START + PAGE
+
+
+@pytest.mark.parametrize("fails", ["", "cuEventRecord", "cuStreamWaitEvent"])
+def test_one_stream_waits_for_another_by_an_event(cuda: MadeUp, fails: str) -> None:
+    bindings = importlib.import_module(MODULE)
+    if fails:
+        cuda.fails[fails] = Result.CUDA_ERROR_INVALID_VALUE
+        with pytest.raises(DeviceError, match=f"{fails}: CUDA_ERROR_INVALID_VALUE"):
+            bindings.order(1, 7)
+    else:
+        bindings.order(1, 7)
+        assert cuda.calls == ["cuEventCreate", "cuEventRecord", "cuStreamWaitEvent", "cuEventDestroy"]
+    assert cuda.calls[-1] == "cuEventDestroy"
 
 
 def test_a_graph_is_instantiated_launched_and_destroyed(cuda: MadeUp) -> None:

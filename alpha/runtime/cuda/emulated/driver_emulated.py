@@ -167,6 +167,19 @@ class EmulatedDriver:
         self.owner.check("join")
         self._left_beside = False
 
+    def let_wait(self, stream: int) -> None:
+        """Nothing is left to wait for: work has ended when its call returns; so for the two methods below."""
+        self.owner.check("let_wait")
+        self._refuse_in_capture("let_wait")
+
+    def wait_for_stream(self, stream: int) -> None:
+        self.owner.check("wait_for_stream")
+        self._refuse_in_capture("wait_for_stream")
+
+    def wait_for_all(self) -> None:
+        self.owner.check("wait_for_all")
+        self._refuse_in_capture("wait_for_all")
+
     def copy(self, target: int, source: int, nbytes: int) -> None:
         self.owner.check("copy")
 

@@ -1,0 +1,254 @@
+"""Arrays of a GPU that another library has, too: addresses, streams, how long memory lives, what cuda-core is asked.
+
+The memory of the emulated driver lies on the host, so numpy stands for the other library. What only a GPU can show is
+in tests/cuda/test_foreign_gpu.py.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from alpha.errors import AlphaError, DeviceError
+from alpha.runtime import get_device
+from alpha.runtime.cuda.array import DeviceArray
+from alpha.runtime.cuda.cuda_device import CudaDevice
+from alpha.runtime.cuda.driver_dry import DryDevice
+from alpha.runtime.sharing import capsules, lending
+
+VALUES = np.arange(12, dtype=np.float32).reshape(4, 3)
+
+
+@pytest.fixture
+def emulated() -> Iterator[CudaDevice]:
+    """The emulated device, on which nothing is shared."""
+    try:
+        device = get_device("cuda")
+    except AlphaError as error:
+        pytest.skip(str(error))
+    assert isinstance(device, CudaDevice)
+    if device.driver.name != "emulated":
+        pytest.skip("reads the memory of the emulated driver")
+    gc.collect()
+    device.memory.leases.settle(wait=True)
+    before = device.memory.leases.count
+    yield device
+    gc.collect()
+    device.memory.leases.settle(wait=True)
+    assert device.memory.leases.count == before
+
+
+class Lent:
+    """A consumer's side of `lend`, with what the driver was told."""
+
+    def __init__(self, array: DeviceArray, stream: Any) -> None:
+        self._capsule = lending.lend(array, stream, (1, 0))
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
+class Calls:
+    """The calls of a driver that put orders of work behind each other."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, driver: Any) -> None:
+        self.made: list[tuple[Any, ...]] = []
+        for name in ("let_wait", "wait_for_stream", "wait_for_all"):
+            monkeypatch.setattr(driver, name, lambda *stream, name=name: self.made.append((name, *stream)))
+
+
+@pytest.mark.parametrize("stream", [0, -2, True, "1", 1.0])
+def test_what_is_no_stream_is_refused(emulated: CudaDevice, stream: Any) -> None:
+    with pytest.raises(BufferError, match=r"__dlpack__: stream=.* is no stream of CUDA"):
+        lending.lend(emulated.upload(VALUES), stream, None)
+
+
+@pytest.mark.parametrize(
+    ("stream", "before", "after"),
+    [
+        (None, [("let_wait", 1)], [("wait_for_stream", 1)]),
+        (1, [("let_wait", 1)], [("wait_for_stream", 1)]),
+        (2, [("let_wait", 2)], [("wait_for_stream", 2)]),
+        (7000, [("let_wait", 7000)], [("wait_for_all",)]),  # it may be destroyed by the time
+        (-1, [], [("wait_for_all",)]),
+    ],
+)
+def test_a_consumers_stream_waits_for_alpha_and_later_alpha_for_it(
+    emulated: CudaDevice, monkeypatch: pytest.MonkeyPatch, stream: Any, before: list[Any], after: list[Any]
+) -> None:
+    calls = Calls(monkeypatch, emulated.driver)
+    array = emulated.upload(VALUES)
+    theirs = np.from_dlpack(Lent(array, stream))
+    assert calls.made == before
+    assert theirs.ctypes.data == array.address
+    del array
+    emulated.memory.leases.settle()
+    assert calls.made == before
+    del theirs
+    emulated.memory.leases.settle()
+    assert calls.made == before + after
+
+
+def test_lent_memory_lives_until_its_user_has_died_and_alpha_waits_for_it(emulated: CudaDevice) -> None:
+    live = emulated.memory_stats().allocations
+    theirs = np.from_dlpack(Lent(emulated.upload(VALUES), 1))
+    emulated.trim()
+    np.testing.assert_array_equal(theirs, VALUES)
+    assert emulated.memory_stats().allocations == live + 1
+    part = theirs[1:]
+    del theirs
+    assert emulated.memory_stats().allocations == live + 1
+    thread = threading.Thread(target=lambda held: held.clear(), args=([part],))
+    del part
+    thread.start()
+    thread.join()
+    assert emulated.memory.arena.stats().allocations == live + 1  # nobody knows that the user's work is done
+    assert emulated.memory_stats().allocations == live
+
+
+def test_a_capsule_that_nobody_reads_holds_nothing(emulated: CudaDevice) -> None:
+    live = emulated.memory_stats().allocations
+    lending.lend(emulated.upload(VALUES), None, None)
+    assert emulated.memory_stats().allocations == live
+
+
+def test_lent_memory_comes_back_where_memory_is_short(emulated: CudaDevice) -> None:
+    emulated.trim()
+    stats = emulated.memory_stats()
+    emulated.set_memory_limit(stats.reserved + 3 * 2**20)
+    try:
+        for _ in range(4):
+            assert np.from_dlpack(Lent(emulated.zeros((2**19,), np.float32), 1))[-1] == 0
+        emulated.zeros((2**19,), np.float32)
+    finally:
+        emulated.set_memory_limit(None)
+
+
+def test_a_magnitude_is_forgotten(emulated: CudaDevice) -> None:
+    array = emulated.upload(VALUES)
+    array.magnitude = emulated.zeros((1,), np.uint32)
+    lending.lend(array, 1, None)
+    assert array.magnitude is None
+
+
+def test_the_cuda_array_interface(emulated: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its consumers hold the tensor, so the memory lives as long as that, and then until all streams are done."""
+    calls = Calls(monkeypatch, emulated.driver)
+    array, user = emulated.upload(VALUES), Lent.__new__(Lent)
+    expected = {"shape": (4, 3), "typestr": "<f4", "data": (array.address, False), "strides": None, "version": 3}
+    for _ in range(2):
+        found = lending.interface(array, user)
+        assert found.pop("stream") not in (None, 0)
+        assert found == expected
+    bits = emulated.upload(VALUES.astype(ml_dtypes.bfloat16))
+    assert lending.interface(bits, user)["typestr"] == "<V2"
+    count = emulated.memory.leases.count
+    del user
+    emulated.memory.leases.settle()
+    assert emulated.memory.leases.count == count - 2
+    assert calls.made == [("wait_for_all",)] * 2
+
+
+def test_cuda_core_is_given_the_address_the_form_and_the_owner(
+    emulated: CudaDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in makes the capsule, which cuda-core does where there is a GPU."""
+    asked: list[Any] = []
+
+    class Buffer:
+        @staticmethod
+        def from_handle(address: int, nbytes: int, owner: Any) -> Any:
+            asked.append((address, nbytes))
+            return owner
+
+    class View:
+        @staticmethod
+        def from_buffer(owner: Any, shape: Any, dtype: Any) -> Any:
+            asked.append((shape, dtype))
+            return np.asarray(owner).view(dtype).reshape(shape)
+
+    monkeypatch.setattr(lending, "views", lambda: (Buffer, View))
+    monkeypatch.setattr(lending, "device_of", lambda _: (2, 0))
+    array = emulated.upload(VALUES.astype(ml_dtypes.bfloat16))
+    capsule = lending.lend(array, 1, (1, 0))
+    assert asked == [(array.address, 24), ((4, 3), np.uint16)]
+    found = capsules.tensor_of(capsule)
+    assert (found.data, found.code, found.bits) == (array.address, capsules.BFLOAT, 16)
+
+
+def test_borrowed_memory_lives_until_alphas_work_is_done(emulated: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An array of the host stands for one of a GPU; nothing reads it on the device."""
+    pytest.importorskip("cuda.core")
+    monkeypatch.setattr(emulated.driver, "name", "pycuda")
+    released: list[bool] = []
+
+    class Theirs:
+        def __init__(self) -> None:
+            self.array = VALUES.astype(ml_dtypes.bfloat16).T
+            self.asked: dict[str, Any] = {}
+
+        def __dlpack__(self, **arguments: Any) -> Any:
+            self.asked = arguments
+            return capsules.as_bfloat16(self.array.view(np.uint16).__dlpack__(max_version=arguments["max_version"]))
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 1, 0
+
+        def __del__(self) -> None:
+            released.append(True)
+
+    theirs = Theirs()
+    window, shape, strides, is_read_only = lending.borrow(emulated, theirs)
+    assert (window.address, window.shape, window.dtype) == (theirs.array.ctypes.data, (12,), ml_dtypes.bfloat16)
+    assert (shape, strides, is_read_only) == ((3, 4), (1, 3), False)
+    assert "stream" in theirs.asked
+    part = window.slice_rows(2, 4)
+    ended: list[Any] = []
+    monkeypatch.setattr(emulated.driver, "is_done", lambda event: bool(ended))
+    del theirs, window
+    emulated.memory.leases.settle()
+    assert not released
+    del part
+    emulated.memory.leases.settle()
+    assert not released  # what Alpha has queued may still read it
+    ended.append(True)
+    emulated.memory.leases.settle()
+    assert released
+
+
+def test_arrays_of_a_gpu_need_one(emulated: CudaDevice) -> None:
+    class Elsewhere:
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 2, 0
+
+    with pytest.raises(DeviceError, match="the array lies on a GPU, and the emulated driver has none"):
+        lending.borrow(emulated, Elsewhere())
+
+
+def test_a_dry_run_has_nothing_to_share() -> None:
+    with pytest.raises(DeviceError, match="a dry run computes nothing, so there is no memory to share"):
+        lending.lend(DryDevice.of("sm_90a").zeros((2,), np.float32), None, None)
+
+
+def test_other_threads_are_refused(emulated: CudaDevice) -> None:
+    array, errors = emulated.upload(VALUES), list[Exception]()
+
+    def lend() -> None:
+        try:
+            lending.lend(array, 1, None)
+        except DeviceError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=lend)
+    thread.start()
+    thread.join()
+    assert "called from thread" in str(errors[0])
