@@ -78,7 +78,7 @@ def _taken(x: Any, copy: bool | None) -> tuple[Tensor, str]:
             f"from_dlpack: dtype {array.dtype.name} is not one of {', '.join(DTYPES)}; alpha.tensor(x) copies narrow "
             "numbers into wider ones"
         )
-    why = "" if is_writable else "may not be written"
+    why = "" if is_writable else "may not be written, or its DLPack is older than version 1 and cannot say so"
     if isinstance(array, np.ndarray):
         why = why or ("" if array.flags.aligned else "is not aligned")
     else:

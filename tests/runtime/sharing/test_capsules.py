@@ -62,7 +62,7 @@ def test_bfloat16_goes_through_numpy_as_bits() -> None:
 
 
 def test_the_offset_of_a_producer_counts_for_every_reader() -> None:
-    """cuda-core reads the address alone, so that a part of an array would begin at the wrong place."""
+    """A part of an array would begin at the wrong place in cuda-core, which reads the address alone."""
     capsule = capsules.of_host(VALUES, (1, 0))
     tensor = capsules.tensor_of(capsule)
     tensor.data, tensor.byte_offset = VALUES.ctypes.data - 8, 8

@@ -141,7 +141,7 @@ def test_a_magnitude_is_forgotten(emulated: CudaDevice) -> None:
 
 
 def test_the_cuda_array_interface(emulated: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its consumers hold the tensor, so the memory lives as long as that, and then until all streams are done."""
+    """Consumers hold the tensor, so the memory lives as long as that, and then until all streams are done."""
     calls = Calls(monkeypatch, emulated.driver)
     array, user = emulated.upload(VALUES), Lent.__new__(Lent)
     expected = {"shape": (4, 3), "typestr": "<f4", "data": (array.address, False), "strides": None, "version": 3}
