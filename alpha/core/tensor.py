@@ -268,7 +268,8 @@ class Tensor(Methods):
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """The CUDA array interface, version 3, by which numba, `cupy.asarray(x)` and others have the same memory.
 
-        What holds of `__dlpack__` holds here, but that the memory lives as long as the tensor, which consumers hold.
+        What holds of `__dlpack__` holds here, with two differences. The host waits for Alpha's work, since consumers
+        such as PyTorch have no order for their streams. The memory lives as long as the tensor, which consumers hold.
         The interface has no bfloat16: it is given as 2 bytes without a type. DLPack has it.
 
         Raises:

@@ -292,9 +292,12 @@ class Visit:
             self._by_name(functools.partial(change_of_parts, name, ".{}", ["grad"]), lambda: (tensor._grad,))
             self._visit(f"{name}.grad", tensor._grad)
         if isinstance(tensor.array, np.ndarray):  # the step may read its values on the host
-            self._watch(lambda *_: f"{name}, values of a tensor on cpu", lambda: (tensor._version.value,))
+            version = tensor._version
+            self._watch(lambda *_: f"{name}, values of a tensor on cpu", lambda: (version.value, version.shared))
             if tensor.array.nbytes <= LARGE:
                 self._visit(name, tensor.array)
+            elif version.shared:  # whose writes by another library are not counted
+                self._not_compared(name, f"a tensor on cpu of {tensor.array.nbytes:,} bytes that numpy has, too")
         self._enter_object(name, tensor)
 
     def _enter_optimizer(self, name: str, optimizer: Optimizer) -> None:

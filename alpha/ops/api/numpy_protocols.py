@@ -7,6 +7,7 @@ functions of numpy are given the values as arrays, and give what numpy gives.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -64,23 +65,29 @@ def array_ufunc(x: Tensor, ufunc: Any, method: str, *inputs: Any, **named: Any) 
     out = named.pop("out", ())
     written = [value for value in (inputs[:1] if method == "at" else out) if isinstance(value, Tensor)]
     name = f"numpy.{ufunc.__name__}"
-    for value in (*inputs, *out):
+    for value in (*inputs, *out, *named.values()):
         if isinstance(value, Tensor):
             _check_computable(name, ufunc.__name__, value)
     for target in written:
         check_writable(name, target, False)
-    arrays = [array_of(value) if isinstance(value, Tensor) else value for value in inputs]
+    named = {key: _array(value) for key, value in named.items()}
     if out:
-        named["out"] = tuple([array_of(value) if isinstance(value, Tensor) else value for value in out])
-    found = getattr(ufunc, method)(*arrays, **named)
-    for target in written:
-        target._version.bump(name)
+        named["out"] = tuple(map(_array, out))
+    try:
+        found = getattr(ufunc, method)(*map(_array, inputs), **named)
+    finally:  # an error, as that of a division by zero, may come after the write
+        for target in written:
+            target._version.bump(name)
     if found is None or found is NotImplemented:
         return found
     results = found if isinstance(found, tuple) else (found,)
     given = out or (None,) * len(results)
     made = tuple([_result(value) if place is None else place for value, place in zip(results, given, strict=True)])
     return made if isinstance(found, tuple) else made[0]
+
+
+def _array(value: Any) -> Any:
+    return array_of(value) if isinstance(value, Tensor) else value
 
 
 def _check_computable(name: str, own: str, x: Tensor) -> None:
@@ -102,24 +109,32 @@ def _result(value: Any) -> Any:
 def array_function(x: Tensor, function: Any, types: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
     """`x.__array_function__`, which numpy calls for its other functions: they are given arrays, and give arrays.
 
+    The arrays may not be written: some are copies, and of the others the write would not be counted.
+
     Raises:
-        TypeError: a tensor is the place of the result, `out=x`.
+        TypeError: the function writes to a tensor, as `numpy.copyto(x, 0)` or one with `out=x`.
     """
-    out = named.get("out")
-    if any(isinstance(value, Tensor) for value in (out if isinstance(out, tuple) else (out,))):
+    try:
+        return function(*_as_arrays(args), **_as_arrays(dict(named)))
+    except ValueError as error:
+        if "read-only" not in str(error):
+            raise
         raise TypeError(
-            f"numpy.{function.__name__}: out= is a Tensor; give numpy.asarray(x), which is its memory on the cpu"
-        )
-    return function(*_as_arrays(args), **{name: _as_arrays(value) for name, value in named.items()})
+            f"numpy.{function.__name__}: it writes to a tensor; give numpy.asarray(x), which is the memory of a tensor "
+            "on the cpu that requires no gradient, or use an operator of Alpha"
+        ) from error
 
 
 def _as_arrays(value: Any) -> Any:
-    """The value, and in place of each tensor in it an array; lists, tuples and dicts are looked through."""
+    """The value, and in place of each tensor in it an array; lists, tuples, deques and dicts are looked through."""
     if isinstance(value, Tensor):
-        return np.asarray(value)
-    if type(value) in (list, tuple):
-        return type(value)(map(_as_arrays, value))
-    if type(value) is dict:
+        is_copied = value._requires_grad or value.is_cuda
+        array: Any = (value.numpy() if is_copied else array_of(value)).view()
+        array.flags.writeable = False
+        return array
+    if isinstance(value, (list, tuple, deque)):
+        return (tuple if isinstance(value, tuple) else list)(map(_as_arrays, value))
+    if isinstance(value, dict):
         return {key: _as_arrays(item) for key, item in value.items()}
     return value
 

@@ -22,8 +22,8 @@ from alpha.runtime.sharing.lending import ALIGNMENT
 def from_dlpack(x: Any, /, *, device: str | Device | None = None, copy: bool | None = None) -> Tensor:
     """A tensor with the memory of an array of PyTorch, numpy, CuPy, JAX or any library with DLPack   (...) -> the same
 
-    The memory is shared if it is contiguous in C order, aligned to 16 bytes on a GPU, and may be written; else it is
-    copied. So a tensor of PyTorch with `channels_last` is shared under the axes of Alpha:
+    The memory is shared if it is contiguous in C order, aligned to 16 bytes on a GPU, no managed memory, and may be
+    written; else it is copied. So a tensor of PyTorch with `channels_last` is shared under the axes of Alpha:
     `alpha.from_dlpack(images.permute(0, 2, 3, 1))`. The other array lives as long as the tensor does, and what is
     written to one of them is seen in the other. Alpha does not count what the other library writes, so a gradient that
     needs the values of before is wrong then, without an error.
@@ -66,7 +66,7 @@ def _taken(x: Any, copy: bool | None) -> tuple[Tensor, str]:
     kind, number = (int(value) for value in x.__dlpack_device__())
     if kind in capsules.HOST:
         array, view, is_writable = _on_host(x)
-    elif (kind, number) == (capsules.CUDA, 0):
+    elif kind in (capsules.CUDA, capsules.MANAGED) and number == 0:
         array, view, is_writable = _on_gpu(x)
     else:
         raise DeviceError(
@@ -79,6 +79,8 @@ def _taken(x: Any, copy: bool | None) -> tuple[Tensor, str]:
             "numbers into wider ones"
         )
     why = "" if is_writable else "may not be written, or its DLPack is older than version 1 and cannot say so"
+    if kind == capsules.MANAGED:  # other libraries would be told that it lies on the GPU alone
+        why = why or "is managed memory"
     if isinstance(array, np.ndarray):
         why = why or ("" if array.flags.aligned else "is not aligned")
     else:
@@ -99,8 +101,15 @@ def _copied(array: Array, view: View) -> Array:
 
 
 def _on_host(x: Any) -> tuple[Array, View, bool]:
-    """The memory of an array on the host, its box, and whether it may be written."""
-    array = capsules.of_producer(x, BFLOAT16)
+    """The memory of an array on the host, its box, and whether it may be written.
+
+    numpy's own arrays need no capsule, for which numpy before 2.1 has no flag that they may be written.
+    """
+    is_plain = isinstance(x, np.ndarray) and x.dtype.name in DTYPES and x.dtype.isnative
+    if is_plain and not any(stride % x.itemsize for stride in x.strides):
+        array = np.asarray(x)
+    else:
+        array = capsules.of_producer(x, BFLOAT16)
     strides = tuple([stride // array.itemsize for stride in array.strides])
     return array, View(array.shape, strides), array.flags.writeable
 

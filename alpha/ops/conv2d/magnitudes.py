@@ -31,6 +31,7 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.ops.conv2d.problem import UNKNOWN, Known
 from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan, Table
+from alpha.runtime import recording
 
 _STATE = Table(lambda: np.zeros(3, np.uint32))  # in which the blocks of a launch meet; each launch leaves it zero
 
@@ -91,9 +92,16 @@ def known_magnitudes(a: Array, b: Array) -> Known:
 
 
 def magnitude_of(x: Tensor) -> Array | None:
-    """The magnitude of a tensor, if the kernel that made it found it and nothing was written to it since."""
-    version = x._version
-    return getattr(x.array, "magnitude", None) if version.value == 0 and not version.shared else None
+    """The magnitude of a tensor, if the kernel that made it found it and nothing was written to it since.
+
+    In a captured step it is None for a tensor that was made before, which may be written before the next replay.
+    """
+    version, magnitude = x._version, getattr(x.array, "magnitude", None)
+    if magnitude is None or version.value or version.shared:
+        return None
+    if recording.active() is not None and x.array.block.arena is not x.array.device.pool:
+        return None
+    return magnitude
 
 
 _current: ContextVar[Magnitudes | None] = ContextVar("alpha_magnitudes", default=None)

@@ -112,6 +112,11 @@ class CudaDevice(Device):
             return self.within(self.arena, None, function)
         return self.driver.outside_capture(lambda: self.within(self.arena, None, function))
 
+    @property
+    def pool(self) -> Arena:
+        """The arena in which arrays are made now: the scratch arena within a captured step, else `arena`."""
+        return self._pool
+
     def within(self, arena: Arena, notes: recording.Recording | None, function: Callable[[], T]) -> T:
         """Call `function`. Arrays that it makes lie in `arena`, and what it does is noted in `notes`.
 

@@ -15,8 +15,9 @@ import numpy as np
 from alpha.runtime.device import HostArray
 
 CPU, CUDA, PINNED, MANAGED = 1, 2, 3, 13  # DLDeviceType
-HOST = (CPU, PINNED, MANAGED)  # memory that numpy reads
+HOST = (CPU, PINNED)  # memory of the host
 UNSIGNED, BFLOAT = 1, 4  # DLDataTypeCode
+OF_NUMPY = (0, UNSIGNED, 2, BFLOAT, 5, 6)  # integers, unsigned ones, floats, bfloat16, complex numbers, bool
 
 
 class DLTensor(ctypes.Structure):
@@ -73,6 +74,11 @@ class Producer:
             **arguments
         )  # `TypeError`: older libraries take fewer; the consumer asks again
         tensor = tensor_of(capsule)
+        if tensor.code not in OF_NUMPY or tensor.bits % 8 or tensor.lanes != 1:
+            raise TypeError(
+                f"from_dlpack: elements of {tensor.lanes} x {tensor.bits} bits with DLPack's code {tensor.code} are of "
+                "no dtype of numpy, as those of 8-bit floats; convert the array before"
+            )
         self.is_bfloat16 = (tensor.code, tensor.bits, tensor.lanes) == (BFLOAT, 16, 1)
         if self.is_bfloat16:
             tensor.code = UNSIGNED

@@ -32,10 +32,12 @@ class Lease(ref[Any]):
     Attributes:
         held: the block that is lent, or the array of the other library that is borrowed.
         stream: the consumer's, on which it works with a lent block; None: it is not known; 0: `held` is borrowed.
+        key: the ids of the user and of `held`.
     """
 
-    __slots__ = ("held", "stream")
+    __slots__ = ("held", "key", "stream")
     held: Any
+    key: tuple[int, int]
     stream: int | None
     __eq__ = object.__eq__  # not that of the referents, which for tensors is elementwise
     __hash__ = object.__hash__
@@ -59,6 +61,14 @@ class Leases:
         """Hold a block of Alpha until `user` has died and the work of its stream is done."""
         self._begin(user, block, None if stream == UNORDERED else stream)
 
+    def lent(self, address: int, nbytes: int) -> Any:
+        """The block that is lent and holds these bytes; None if they belong to another library."""
+        for lease in self._open.values():
+            block = lease.held
+            if lease.stream != 0 and block.address <= address and address + nbytes <= block.address + block.nbytes:
+                return block
+        return None
+
     def borrow(self, user: Any, owner: Any) -> None:
         """Hold what belongs to another library until `user` has died and Alpha's work is done."""
         self._begin(user, owner, 0)
@@ -69,7 +79,7 @@ class Leases:
         if before is not None and before() is user:
             return
         lease = Lease(user, self._ended.append)
-        lease.held, lease.stream = held, stream
+        lease.held, lease.stream, lease.key = held, stream, key
         self._open[key] = lease
 
     def settle(self, wait: bool = False) -> None:
@@ -96,8 +106,8 @@ class Leases:
             self._waiting.popleft()
 
     def _close(self, lease: Lease) -> None:
-        for key in [key for key, found in self._open.items() if found is lease]:
-            del self._open[key]
+        if self._open.get(lease.key) is lease:  # no new user has the id of the one that has died
+            del self._open[lease.key]
         self._ended.popleft()
 
     def clear(self) -> None:

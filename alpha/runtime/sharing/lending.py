@@ -17,7 +17,7 @@ from alpha.runtime.arena.arena import Block
 from alpha.runtime.cuda.array import DeviceArray, form_of
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.sharing import capsules
-from alpha.runtime.sharing.leases import PER_THREAD, UNORDERED
+from alpha.runtime.sharing.leases import UNORDERED
 
 ALIGNMENT = 16  # bytes of the widest load of a kernel
 INSTALL = "pip install cuda-core, or pip install -e '.[cuda]' in Alpha's checkout"
@@ -92,6 +92,9 @@ def check_stream(stream: Any) -> None:
 def lend(array: DeviceArray, stream: int | None, max_version: tuple[int, int] | None) -> Any:
     """A capsule of an array, whose memory lives as long as the consumer holds it.
 
+    An array without elements may have the address at which its block ends, of which CUDA knows no device. So the
+    consumer gets another one of the same shape.
+
     Args:
         stream: the consumer's, as `__dlpack__` is given it: it waits for the work that was queued so far.
 
@@ -100,7 +103,9 @@ def lend(array: DeviceArray, stream: int | None, max_version: tuple[int, int] | 
     """
     check_stream(stream)
     prepare("__dlpack__", array)
-    device, lent = array.device, Lent(array)
+    device = array.device
+    array = array if array.size else device.empty(array.shape, array.dtype)
+    lent = Lent(array)
     stream = 1 if stream is None else stream
     is_bfloat16, capsule = array.dtype.kind == "V", None
     if device_of(array)[0] == capsules.CPU:
@@ -124,25 +129,27 @@ def lend(array: DeviceArray, stream: int | None, max_version: tuple[int, int] | 
 def interface(array: DeviceArray, user: Any) -> dict[str, Any]:
     """`__cuda_array_interface__` of an array, of version 3; its memory lives at least as long as `user`.
 
-    A consumer lets its stream wait for Alpha's, which is "stream". Its own stream is not known, so when `user` has died
-    the host waits for the GPU before the memory is used again.
+    The host waits for Alpha's work, because some consumers, as PyTorch, do not read "stream". Theirs is not known, so
+    when `user` has died the host waits for the GPU before the memory is used again.
     """
     prepare("__cuda_array_interface__", array)
-    device, streams = array.device, list[int]()
-    device.driver.hand_over(streams.append, False)
-    device.memory.leases.lend(user, array.block, None)
+    array.device.driver.synchronize()
+    array.device.memory.leases.lend(user, array.block, None)
     return {
         "shape": array.shape,
         "typestr": "<V2" if array.dtype.kind == "V" else array.dtype.str,
         "data": (array.address if array.size else 0, False),
         "strides": None,
         "version": 3,
-        "stream": streams[0] or PER_THREAD,  # the emulated driver has none, and 0 is no stream
+        "stream": None,  # nothing is left to wait for
     }
 
 
 def borrow(device: CudaDevice, array: Any) -> tuple[DeviceArray, tuple[int, ...], tuple[int, ...], bool]:
     """The memory of an array of another library on this GPU, whose work comes before what Alpha queues from here on.
+
+    Memory that Alpha has lent comes back as what it was. So an array that goes to and fro a million times does not hold
+    a million arrays, each by the next.
 
     Returns:
         Its elements from the first to the last address as one axis, its shape, its strides in elements, and whether
@@ -158,7 +165,7 @@ def borrow(device: CudaDevice, array: Any) -> tuple[DeviceArray, tuple[int, ...]
     producer, found = capsules.Producer(array), list[Any]()
     _, view = views()
     device.driver.hand_over(lambda stream: found.append(view.from_dlpack(producer, stream)), False)
-    return _window(device, found[0], producer.is_bfloat16)
+    return _window(device, found.pop(), producer.is_bfloat16)
 
 
 def _window(
@@ -172,8 +179,12 @@ def _window(
         strides = tuple(int(np.prod(shape[axis + 1 :], dtype=np.int64)) for axis in range(len(shape)))
     if any(stride < 0 for stride in strides):
         raise BufferError(f"from_dlpack: strides {tuple(strides)} run backwards")
-    size = 0 if 0 in shape else 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
-    form = form_of((size,), dtype)
-    block = ForeignBlock(int(view.ptr), form.nbytes)
-    device.memory.leases.borrow(block, view)
-    return DeviceArray(device, block, 0, form), shape, tuple(strides), bool(view.readonly)
+    if 0 in shape:  # it may have no address, and there is nothing to share
+        return device.empty((0,), dtype), shape, tuple(strides), bool(view.readonly)
+    form = form_of((1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)),), dtype)
+    address, leases = int(view.ptr), device.memory.leases
+    block = leases.lent(address, form.nbytes)
+    if block is None:
+        block = ForeignBlock(address, form.nbytes)
+        leases.borrow(block, view)
+    return DeviceArray(device, block, address - block.address, form), shape, tuple(strides), bool(view.readonly)

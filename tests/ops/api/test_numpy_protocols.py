@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import operator
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -102,6 +105,12 @@ def test_what_needs_the_values_of_before_is_not_written() -> None:
     np.negative(x, out=x)
     with pytest.raises(alpha.GradientError, match=r"numpy\.negative"):
         y.backward()
+    x = alpha.tensor(VALUES)
+    y = (w * x).sum()
+    with np.errstate(all="raise"), pytest.raises(FloatingPointError):
+        np.divide(x, 0.0, out=x)  # which has written by then
+    with pytest.raises(alpha.GradientError, match=r"numpy\.divide"):
+        y.backward()
 
 
 def test_other_functions_are_given_arrays(device: str) -> None:
@@ -120,8 +129,49 @@ def test_other_functions_are_given_arrays(device: str) -> None:
         np.testing.assert_array_equal(ours, expected)
     np.testing.assert_allclose(x, VALUES)
     np.testing.assert_array_equal(VALUES, x)
-    with pytest.raises(TypeError, match=r"numpy.mean: out= is a Tensor; give numpy.asarray\(x\)"):
-        np.mean(x, out=alpha.zeros(()))
+
+
+def test_other_functions_write_to_no_tensor(device: str) -> None:
+    """A write to the memory would not be counted, and one to a copy would be lost."""
+    for x in (alpha.tensor(VALUES, device=device), alpha.tensor(VALUES, device=device, requires_grad=True)):
+        writes: list[Callable[[], Any]] = [
+            lambda x=x: np.copyto(x, 0.0),
+            lambda x=x: np.put(x, [0], 5.0),
+            lambda x=x: np.putmask(x, VALUES > 2, 0.0),
+            lambda x=x: np.nan_to_num(x, copy=False),
+            lambda x=x: np.mean([VALUES, VALUES], 0, None, x),
+            lambda x=x: np.sum([VALUES, VALUES], axis=0, out=x),
+        ]
+        for write in writes:
+            with pytest.raises(TypeError, match=r"it writes to a tensor; give numpy.asarray\(x\)"):
+                write()
+        np.testing.assert_array_equal(x, VALUES)
+        assert not np.squeeze(x).flags.writeable
+    with pytest.raises(ValueError, match="shapes"):  # of numpy, about something else
+        np.linalg.multi_dot([alpha.ones(2, 3), alpha.ones(2, 3)])
+
+
+def test_tensors_in_every_argument() -> None:
+    x, mask = alpha.tensor(VALUES), alpha.tensor([True, False, True])
+    for values in (x, VALUES):
+        found = np.sqrt(values, where=mask, out=np.zeros(3, np.float32))
+        np.testing.assert_array_equal(found, [1, 0, 3])
+    assert np.add.reduce(x, initial=alpha.tensor(6.0)).tolist() == 20
+    pair = NamedTuple("Pair", [("a", Any), ("b", Any)])(x, VALUES)
+    for arrays in (deque([x, VALUES]), pair, [x, VALUES]):
+        assert np.concatenate(arrays).tolist() == [*VALUES, *VALUES]
+    assert np.block([[x, x]]).shape == (1, 6)
+
+
+def test_numpy_adds_a_tensor_to_an_array_in_place() -> None:
+    array = np.ones(3, np.float32)
+    same = array
+    for operate in (operator.iadd, operator.imul, operator.isub):
+        array = operate(array, alpha.tensor(VALUES))
+    assert array is same
+    np.testing.assert_array_equal(array, (1 + VALUES) * VALUES - VALUES)
+    with pytest.raises(TypeError, match="Cannot cast"):  # as numpy with an array
+        operator.iadd(np.ones(3, np.int32), alpha.tensor(VALUES))
 
 
 def test_a_curve_of_tensors() -> None:

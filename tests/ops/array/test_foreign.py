@@ -11,9 +11,14 @@ import pytest
 import alpha
 from alpha.errors import AlphaError, CaptureError, CaptureWarning, DeviceError
 from alpha.ops.conv2d.magnitudes import magnitude_of
+from alpha.ops.kernel.views import View
+from alpha.runtime import recording
 from alpha.runtime.cuda.cuda_device import CudaDevice
+from alpha.runtime.sharing import capsules
 
 VALUES = np.arange(12).reshape(4, 3)
+NEW_NUMPY = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
+writable = pytest.mark.skipif(not NEW_NUMPY, reason="what this numpy takes by DLPack may not be written")
 DTYPES = ["float32", "float64", "int32", "int64", "uint8", "bool"]
 
 
@@ -29,6 +34,20 @@ def shared(device: str) -> str:
     return device
 
 
+@pytest.fixture
+def cuda() -> CudaDevice:
+    """The emulated device."""
+    try:
+        device = alpha.get_device("cuda")
+    except AlphaError as error:
+        pytest.skip(str(error))
+    assert isinstance(device, CudaDevice)
+    if device.driver.name != "emulated":
+        pytest.skip("numpy reads the memory of the host alone")
+    return device
+
+
+@writable
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_numpy_has_the_same_memory(shared: str, dtype: str) -> None:
     x = alpha.tensor(VALUES, dtype=dtype, device=shared)
@@ -41,6 +60,7 @@ def test_numpy_has_the_same_memory(shared: str, dtype: str) -> None:
     assert not theirs.any()
 
 
+@writable
 @pytest.mark.torch
 @pytest.mark.parametrize("dtype", [*DTYPES, "bfloat16"])
 def test_pytorch_has_the_same_memory_both_ways(shared: str, dtype: str) -> None:
@@ -69,6 +89,7 @@ def test_a_tensor_of_numpys_memory() -> None:
     np.testing.assert_array_equal(w.grad.numpy(), 4 * VALUES)
 
 
+@writable
 @pytest.mark.torch
 def test_channels_last_of_pytorch_is_shared_under_alphas_axes() -> None:
     import torch
@@ -87,8 +108,6 @@ def test_channels_last_of_pytorch_is_shared_under_alphas_axes() -> None:
     ],
 )
 def test_what_cannot_be_shared_is_copied(array: Any, why: str) -> None:
-    if not array.flags.writeable and np.lib.NumpyVersion(np.__version__) < "2.1.0":
-        pytest.skip("this numpy gives no array that may not be written")
     x = alpha.from_dlpack(array)
     assert not np.shares_memory(x.array, array)
     np.testing.assert_array_equal(x.numpy(), array)
@@ -130,6 +149,8 @@ def test_what_is_refused() -> None:
     for given, error, message in (
         ([1.0], TypeError, r"from_dlpack: a list has no __dlpack__; alpha.tensor\(x\) copies values"),
         (np.ndarray, TypeError, "has no __dlpack__"),
+        (np.ones(2, ">f4"), BufferError, "native byte order"),
+        (np.zeros(2, "u1, f4")["f1"], BufferError, "multiple of itemsize"),
         (np.zeros(2, np.float16), TypeError, r"from_dlpack: dtype float16 is not one of float32, .* alpha.tensor\(x\)"),
         (Elsewhere(), DeviceError, "the array is on device 0 of kind 8; Alpha has the cpu"),
         (Second(), DeviceError, "the array is on device 1 of kind 2; .* CUDA_VISIBLE_DEVICES"),
@@ -152,16 +173,46 @@ def test_a_gradient_is_not_lost_unnoticed(device: str) -> None:
 
 def test_arguments_of_dlpack(shared: str) -> None:
     x = alpha.tensor(VALUES, dtype="float32", device=shared)
-    assert np.from_dlpack(x, **({"copy": True} if np.lib.NumpyVersion(np.__version__) >= "2.1.0" else {})).shape == (
-        4,
-        3,
-    )
+    assert np.from_dlpack(x, **({"copy": True} if NEW_NUMPY else {})).shape == (4, 3)
     capsules = [x.__dlpack__(copy=True), x.__dlpack__(dl_device=(1, 0)), x.__dlpack__(max_version=(1, 0))]
     assert {type(capsule).__name__ for capsule in capsules} == {"PyCapsule"}
     with pytest.raises(BufferError, match=r"the tensor is on \(1, 0\), dl_device=\(2, 0\) with copy=None"):
         x.__dlpack__(dl_device=(2, 0))
     with pytest.raises(BufferError, match="stream"):
         x.__dlpack__(stream=0)
+
+
+def test_arrays_without_elements(shared: str) -> None:
+    whole = alpha.zeros(4, 3, device=shared)
+    for x in (alpha.zeros(0, 3, device=shared), whole[4:], whole[:, :0]):
+        assert np.from_dlpack(x).shape == np.asarray(x).shape == x.shape
+    assert alpha.from_dlpack(np.zeros((3, 0), np.float32).T, copy=False).shape == (0, 3)
+
+
+@pytest.mark.torch
+def test_8_bit_floats_are_refused() -> None:
+    import torch
+
+    with pytest.raises(TypeError, match=r"elements of 1 x 8 bits with DLPack's code 10 .*convert the array before"):
+        alpha.from_dlpack(torch.ones(2).to(torch.float8_e4m3fn))
+
+
+def test_managed_memory_belongs_to_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work of the GPU may still write it, for which numpy would not wait; a copy of it lies on the GPU alone."""
+    import alpha.ops.array.foreign as foreign
+
+    class Managed:
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return capsules.MANAGED, 0
+
+        def __dlpack__(self) -> None: ...
+
+    values = VALUES.astype(np.float32)
+    monkeypatch.setattr(foreign, "_on_gpu", lambda _: (values, View((4, 3), (3, 1)), True))
+    x = alpha.from_dlpack(Managed())
+    assert not np.shares_memory(x.array, values)
+    with pytest.raises(BufferError, match="copy=False, but the array is managed memory"):
+        alpha.from_dlpack(Managed(), copy=False)
 
 
 def test_an_array_of_a_tensor(device: str) -> None:
@@ -212,20 +263,22 @@ def test_the_magnitude_of_shared_memory_is_not_taken(device: str) -> None:
     (x * x).sum()
 
 
+def test_no_magnitude_from_before_a_captured_step_is_taken_in_it(cuda: CudaDevice) -> None:
+    x, known = alpha.ones(4, device="cuda"), alpha.zeros(1, dtype="int32", device="cuda").array
+    x.array.magnitude = known
+
+    def made() -> alpha.Tensor:
+        y = alpha.ones(4, device="cuda")
+        y.array.magnitude = known
+        return y
+
+    notes = recording.Recording(capturing=False)
+    found = cuda.within(cuda.scratch, notes, lambda: (magnitude_of(x), magnitude_of(made())))
+    assert found == (None, known)
+    assert magnitude_of(x) is known
+
+
 # -- captured steps ---------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def cuda() -> CudaDevice:
-    """The emulated device."""
-    try:
-        device = alpha.get_device("cuda")
-    except AlphaError as error:
-        pytest.skip(str(error))
-    assert isinstance(device, CudaDevice)
-    if device.driver.name != "emulated":
-        pytest.skip("numpy reads the memory of the host alone")
-    return device
 
 
 def test_results_of_captured_steps_stay_where_they_were_given(cuda: CudaDevice) -> None:
@@ -243,6 +296,7 @@ def test_results_of_captured_steps_stay_where_they_were_given(cuda: CudaDevice) 
     assert step.graphs
 
 
+@writable
 def test_a_captured_step_writes_memory_that_is_shared(cuda: CudaDevice) -> None:
     weight = alpha.zeros(4, device="cuda")
     theirs = np.from_dlpack(weight)
@@ -258,6 +312,30 @@ def test_a_captured_step_writes_memory_that_is_shared(cuda: CudaDevice) -> None:
     theirs[:] = 0
     step(alpha.ones(4, device="cuda"))
     np.testing.assert_array_equal(weight.numpy(), [1, 1, 1, 1])
+
+
+def test_a_captured_step_notices_what_numpy_writes(cuda: CudaDevice) -> None:
+    """Small tensors on the cpu are compared, and of large ones nobody knows, so the step runs as usual."""
+    small, large = alpha.ones(2), alpha.ones(200, 200)
+
+    @alpha.capture
+    def step(x: alpha.Tensor) -> alpha.Tensor:
+        return x * (small.sum().item() + large.sum().item())
+
+    def run() -> float:
+        for _ in range(4):
+            found = step(alpha.ones(1, device="cuda")).item()
+        return found
+
+    assert run() == 40002
+    assert step.graphs
+    np.asarray(small)[:] = 2
+    assert run() == 40004
+    shared = np.asarray(large)
+    with pytest.warns(CaptureWarning, match="large, a tensor on cpu of 160,000 bytes that numpy has, too"):
+        assert run() == 40004
+    shared[:] = 2
+    assert run() == 80004
 
 
 def test_nothing_is_shared_within_a_captured_step(cuda: CudaDevice) -> None:

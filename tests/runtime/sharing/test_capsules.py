@@ -66,7 +66,8 @@ def test_the_offset_of_a_producer_counts_for_every_reader() -> None:
     capsule = capsules.of_host(VALUES, (1, 0))
     tensor = capsules.tensor_of(capsule)
     tensor.data, tensor.byte_offset = VALUES.ctypes.data - 8, 8
-    assert capsules.of_producer(Given(capsule), BFLOAT16).ctypes.data == VALUES.ctypes.data
+    found = capsules.of_producer(Given(capsule), BFLOAT16)  # which keeps the capsule's memory
+    assert found.ctypes.data == VALUES.ctypes.data
     assert (tensor.data, tensor.byte_offset) == (VALUES.ctypes.data, 0)
 
 

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+import alpha
 from alpha.errors import AlphaError, DeviceError
 from alpha.runtime import get_device
-from alpha.runtime.cuda.array import DeviceArray
+from alpha.runtime.cuda.array import DeviceArray, form_of
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.driver_dry import DryDevice
 from alpha.runtime.sharing import capsules, lending
@@ -57,12 +60,25 @@ class Lent:
         return 1, 0
 
 
+class Of:
+    """An array of numpy that, for cuda-core, may be written whatever the version of numpy is."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return capsules.of_host(self._array, None)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
 class Calls:
     """The calls of a driver that put orders of work behind each other."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, driver: Any) -> None:
         self.made: list[tuple[Any, ...]] = []
-        for name in ("let_wait", "wait_for_stream", "wait_for_all"):
+        for name in ("let_wait", "wait_for_stream", "wait_for_all", "synchronize"):
             monkeypatch.setattr(driver, name, lambda *stream, name=name: self.made.append((name, *stream)))
 
 
@@ -146,16 +162,16 @@ def test_the_cuda_array_interface(emulated: CudaDevice, monkeypatch: pytest.Monk
     array, user = emulated.upload(VALUES), Lent.__new__(Lent)
     expected = {"shape": (4, 3), "typestr": "<f4", "data": (array.address, False), "strides": None, "version": 3}
     for _ in range(2):
-        found = lending.interface(array, user)
-        assert found.pop("stream") not in (None, 0)
-        assert found == expected
+        assert lending.interface(array, user) == {**expected, "stream": None}
+    assert calls.made == [("synchronize",)] * 2  # PyTorch does not read "stream", so the host has waited
+    calls.made.clear()
     bits = emulated.upload(VALUES.astype(ml_dtypes.bfloat16))
     assert lending.interface(bits, user)["typestr"] == "<V2"
     count = emulated.memory.leases.count
     del user
     emulated.memory.leases.settle()
     assert emulated.memory.leases.count == count - 2
-    assert calls.made == [("wait_for_all",)] * 2
+    assert calls.made == [("synchronize",), *[("wait_for_all",)] * 2]
 
 
 def test_cuda_core_is_given_the_address_the_form_and_the_owner(
@@ -174,7 +190,8 @@ def test_cuda_core_is_given_the_address_the_form_and_the_owner(
         @staticmethod
         def from_buffer(owner: Any, shape: Any, dtype: Any) -> Any:
             asked.append((shape, dtype))
-            return np.asarray(owner).view(dtype).reshape(shape)
+            values = np.asarray(owner).view(dtype).reshape(shape)
+            return SimpleNamespace(__dlpack__=lambda max_version: capsules.of_host(values, max_version))
 
     monkeypatch.setattr(lending, "views", lambda: (Buffer, View))
     monkeypatch.setattr(lending, "device_of", lambda _: (2, 0))
@@ -183,6 +200,12 @@ def test_cuda_core_is_given_the_address_the_form_and_the_owner(
     assert asked == [(array.address, 24), ((4, 3), np.uint16)]
     found = capsules.tensor_of(capsule)
     assert (found.data, found.code, found.bits) == (array.address, capsules.BFLOAT, 16)
+    asked.clear()
+    end = array.slice_rows(4, 4)  # no element of it lies at its address, which may be that of nothing
+    lending.lend(end, 1, (1, 0))
+    (address, nbytes), form = asked
+    assert (nbytes, form) == (0, ((0, 3), np.uint16))
+    assert address not in (0, end.address)
 
 
 def test_borrowed_memory_lives_until_alphas_work_is_done(emulated: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +221,7 @@ def test_borrowed_memory_lives_until_alphas_work_is_done(emulated: CudaDevice, m
 
         def __dlpack__(self, **arguments: Any) -> Any:
             self.asked = arguments
-            return capsules.as_bfloat16(self.array.view(np.uint16).__dlpack__(max_version=arguments["max_version"]))
+            return capsules.of_host(self.array, arguments.get("max_version"))
 
         def __dlpack_device__(self) -> tuple[int, int]:
             return 1, 0
@@ -223,6 +246,55 @@ def test_borrowed_memory_lives_until_alphas_work_is_done(emulated: CudaDevice, m
     ended.append(True)
     emulated.memory.leases.settle()
     assert released
+
+
+def test_borrowed_memory_without_elements_is_alphas_own(emulated: CudaDevice) -> None:
+    """PyTorch gives such an array no address, and nobody could be told then on which device it lies."""
+    count = emulated.memory.leases.count
+    view = SimpleNamespace(ptr=0, shape=(0, 3), strides=None, dtype=np.dtype(np.float32), readonly=False)
+    window, shape, _, is_read_only = lending._window(emulated, view, False)
+    assert (window.shape, shape, is_read_only) == ((0,), (0, 3), False)
+    assert window.address != 0
+    assert emulated.memory.leases.count == count
+
+
+def test_borrowed_memory_lives_as_long_as_a_captured_step(emulated: CudaDevice) -> None:
+    """Memory of the host stands for that of another library on the GPU, and is as good for the emulated driver."""
+    values = np.zeros(64, np.float32)
+    owner = Lent.__new__(Lent)
+    block = lending.ForeignBlock(values.ctypes.data, values.nbytes)
+    emulated.memory.leases.borrow(block, owner)
+    released = weakref.ref(owner)
+    weight = alpha.Tensor(DeviceArray(emulated, block, 0, form_of((64,), np.dtype(np.float32))))
+    del owner, block
+    step = alpha.capture(weight.add_, strict=True)
+    for _ in range(5):
+        step(alpha.ones(64, device="cuda"))
+    assert step.graphs
+    np.testing.assert_array_equal(values, np.full(64, 5))
+    gc.collect()
+    emulated.memory.leases.settle(wait=True)
+    assert released() is not None
+    del step, weight
+    gc.collect()
+    emulated.trim()
+    assert released() is None
+
+
+def test_what_was_lent_comes_back_as_the_same_block(emulated: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cuda.core")
+    array = emulated.upload(VALUES)
+    count = emulated.memory.leases.count
+    theirs = np.from_dlpack(Lent(array, 1))
+    monkeypatch.setattr(emulated.driver, "name", "pycuda")
+    window, _, _, _ = lending.borrow(emulated, Of(theirs[1:]))
+    assert window.block is array.block
+    assert window.address == array.address + 12
+    del theirs
+    emulated.memory.leases.settle()
+    assert emulated.memory.leases.count == count  # nothing of the other library is held
+    del array
+    np.testing.assert_array_equal(emulated.download(window), VALUES[1:].ravel())
 
 
 def test_arrays_of_a_gpu_need_one(emulated: CudaDevice) -> None:
