@@ -338,6 +338,20 @@ def test_a_captured_step_notices_what_numpy_writes(cuda: CudaDevice) -> None:
     assert run() == 80004
 
 
+def test_a_captured_step_notices_what_numpy_writes_to_memory_of_its_own(cuda: CudaDevice) -> None:
+    values = np.ones((200, 200), np.float32)
+    large = alpha.from_dlpack(values)
+
+    @alpha.capture
+    def step(x: alpha.Tensor) -> alpha.Tensor:
+        return x * large.sum().item()
+
+    with pytest.warns(CaptureWarning, match="large, a tensor on cpu of 160,000 bytes that numpy has, too"):
+        found = [step(alpha.ones(1, device="cuda")).item() for _ in range(4)]
+    values[:] = 2
+    assert [*found, step(alpha.ones(1, device="cuda")).item()] == [40000] * 4 + [80000]
+
+
 def test_nothing_is_shared_within_a_captured_step(cuda: CudaDevice) -> None:
     def step(x: alpha.Tensor) -> alpha.Tensor:
         y = x * 2.0
