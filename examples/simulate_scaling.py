@@ -7,8 +7,8 @@
     python examples/simulate_scaling.py --network-gbs 1.56 --network-us 30     # 100 Gb/s for a machine of 8 GPUs
 
 Each GPU has the same number of images, whatever the number of GPUs. Buckets of gradients are averaged on a stream of
-their own beside the backward pass; what is not done when it ends is exposed, and makes the step longer. Nothing but the
-step on one GPU is measured.
+their own beside the backward pass; what is not done when it ends is exposed, and makes the step longer. The others make
+the backward pass slower, since both need the GPU. Measured are the step on one GPU, and how much slower.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from scaling.allreduce import Links
 from scaling.networks import BATCH, PRECISIONS, layers_of, measured_ms, network
 from scaling.picture import Curves, save_picture
-from scaling.step import MB, Bucket, Outcome, Step, buckets_of, gradients_of, simulate
+from scaling.step import BESIDE_SHARE, MB, Bucket, Outcome, Step, buckets_of, gradients_of, simulate
 
 from alpha.distributed.data_parallel import LAST_BUCKET
 from alpha.train import make_folder
@@ -29,12 +29,17 @@ from alpha.train.commands.command_line import Parser, command, fraction, path, p
 
 BYTES = {"float32": 4, "bf16": 2}  # of a gradient that is sent
 DRAWN = {"fastest": None, "ring": "ring", "tree": "tree"}
-HEAD = "{:>5} {:>9} {:>9} {:>14} {:>11} {:>10}  {}"
+HEAD = "{:>5} {:>9} {:>9} {:>10} {:>7} {:>6} {:>10}  {}"  # milliseconds but for the first two and the efficiency
 
 
 def networks(text: str) -> list[str]:
     """The type of an option that takes networks of the zoo, with commas between."""
     return list(dict.fromkeys(photo_options.network(name) for name in text.split(",")))
+
+
+def share(text: str) -> float:
+    """The type of an option that takes 0, or a number above it."""
+    return 0.0 if text == "0" else positive_float(text)
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -48,6 +53,13 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--step-ms", type=positive_float, metavar="MS", help="a step on one GPU (default: that of docs/benchmarks.md)")
     add("--batch-size", type=positive_int, metavar="N", help="images a GPU, of the step that --step-ms gives")
     add("--backward-share", type=fraction, default=2 / 3, metavar="SHARE", help="of a step (default: two thirds)")
+    add(
+        "--beside-share",
+        type=share,
+        default=BESIDE_SHARE,
+        metavar="SHARE",
+        help="of the time of an all-reduce beside the backward pass, by which that becomes longer (default: 0.9)",
+    )
     add("--gpus", type=positive_int, default=1024, metavar="N", help="the largest number (default: 1024)")
     add("--gpus-per-machine", type=int, choices=[1, 2, 4, 8, 16], default=links.gpus_per_machine, help="default: 8")
     for name, unit, what in (
@@ -103,9 +115,9 @@ def heading(name: str, buckets: Sequence[Bucket], step: Step, args: argparse.Nam
 
 def table(outcomes: Sequence[Outcome], batch: int) -> list[str]:
     """A line for each number of GPUs, below a line of headings."""
-    lines = [HEAD.format("GPUs", "batch", "step ms", "all-reduce ms", "exposed ms", "efficiency", "by")]
+    lines = [HEAD.format("GPUs", "batch", "step ms", "all-reduce", "exposed", "slower", "efficiency", "by")]
     for outcome in outcomes:
-        times = outcome.step_ms, outcome.communication_ms, outcome.exposed_ms
+        times = outcome.step_ms, outcome.communication_ms, outcome.exposed_ms, outcome.slower_ms
         lines.append(
             HEAD.format(
                 f"{outcome.gpus:,}",
@@ -134,7 +146,8 @@ def main(arguments: list[str] | None = None) -> int:
     args = parse(arguments)
     panels: dict[str, Curves] = {}
     for name in args.models:
-        step = Step(args.step_ms or measured_ms(name, args.image_size, args.precision), args.backward_share)
+        ms = args.step_ms or measured_ms(name, args.image_size, args.precision)
+        step = Step(ms, args.backward_share, args.beside_share)
         layers = layers_of(network(name, args.classes, args.image_size), args.image_size)
         buckets = buckets_of(gradients_of(layers), args.first_bucket_mb, args.bucket_mb, args.last_bucket_mb)
         size = BYTES[args.gradients]

@@ -10,6 +10,7 @@ from scaling.allreduce import ALGORITHMS, Links, fastest
 
 MB = 1 << 20  # of the limits of buckets
 FLOAT32 = 4  # bytes
+BESIDE_SHARE = 0.9
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,18 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Step:
-    """A step on one GPU: its milliseconds, and the share of them that is the backward pass."""
+    """A step on one GPU.
+
+    Attributes:
+        ms: its milliseconds.
+        backward_share: of them that is the backward pass.
+        beside_share: of the time of an all-reduce beside the backward pass, by which it makes that pass longer: both
+            need multiprocessors and memory. The default is the mean of what docs/benchmarks.md has measured.
+    """
 
     ms: float
     backward_share: float = 2 / 3
+    beside_share: float = BESIDE_SHARE
 
     @property
     def backward_ms(self) -> float:
@@ -69,6 +78,7 @@ class Outcome:
     Attributes:
         communication_ms: of all all-reduces together.
         exposed_ms: those between the end of the backward pass and that of the last all-reduce.
+        slower_ms: by which the backward pass is longer, because of the all-reduces beside it.
         algorithms: of the all-reduces, each named once.
     """
 
@@ -76,11 +86,12 @@ class Outcome:
     alone_ms: float
     communication_ms: float
     exposed_ms: float
+    slower_ms: float
     algorithms: tuple[str, ...]
 
     @property
     def step_ms(self) -> float:
-        return self.alone_ms + self.exposed_ms
+        return self.alone_ms + self.exposed_ms + self.slower_ms
 
     @property
     def efficiency(self) -> float:
@@ -136,4 +147,5 @@ def simulate(
         communication += taken
         used.append(name)
     exposed = max(0.0, end - step.backward_ms)
-    return Outcome(gpus, step.ms, communication, exposed, tuple(dict.fromkeys(used)))
+    slower = step.beside_share * (communication - exposed)
+    return Outcome(gpus, step.ms, communication, exposed, slower, tuple(dict.fromkeys(used)))

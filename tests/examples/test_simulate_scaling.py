@@ -110,7 +110,7 @@ def test_buckets_wait_for_their_gradients_and_for_each_other(scaling: SimpleName
     The buckets have 6.29, 2.10 and 3.41 MB and are ready after 2, 6 and 8 ms of a backward pass of 8 ms: they end after
     8.29, 10.39 and 13.80 ms.
     """
-    step, links = scaling.step.Step(12.0, 2 / 3), scaling.allreduce.Links(nvlink_gbs=1.0, nvlink_us=0.0)
+    step, links = scaling.step.Step(12.0, 2 / 3, 0.0), scaling.allreduce.Links(nvlink_gbs=1.0, nvlink_us=0.0)
     buckets = scaling.step.buckets_of(small, 1, 2, 0)
     found = scaling.step.simulate(buckets, 2, step, links)
     assert found.communication_ms == pytest.approx(11.25 * 1.048576)
@@ -118,6 +118,9 @@ def test_buckets_wait_for_their_gradients_and_for_each_other(scaling: SimpleName
     assert found.step_ms == pytest.approx(12 + found.exposed_ms)
     assert found.efficiency == pytest.approx(12 / (12 + found.exposed_ms))
     assert found.algorithms == ("ring",)
+    slower = scaling.step.simulate(buckets, 2, scaling.step.Step(12.0, 2 / 3, 0.5), links)
+    assert slower.slower_ms == pytest.approx((8 - 2) / 2)  # half of what was sent before the backward pass ended
+    assert slower.step_ms == pytest.approx(found.step_ms + 3)
     half = scaling.step.simulate(buckets, 2, step, links, element_bytes=2)
     assert half.communication_ms == pytest.approx(found.communication_ms / 2)
     assert half.exposed_ms == pytest.approx(3.25 * 1.048576 / 2)  # the last bucket alone: the others are done by then
@@ -205,6 +208,27 @@ def test_times_that_were_measured_are_those_of_the_page(scaling: SimpleNamespace
             assert [float(ms) for ms in lines] == list(times)
 
 
+def test_computed_steps_are_within_5_percent_of_those_that_were_measured(scaling: SimpleNamespace) -> None:
+    """Rows of docs/benchmarks.md for two and four GPUs, from the step alone and the bandwidth of NVLink there."""
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    part = page.split("## Two and four GPUs: scaling")[1].split("\n## ")[0]
+    pattern = r"^\| (\w+), (\d+)x\d+ \| \w+ \| \d+ \| (\d) \| ([\d.]+) \| [\d.]+ \| ([\d.]+) \| [\d.]+ \| ([\d.]+),"
+    rows = re.findall(pattern, part, re.M)
+    names = {"ResNet18": "resnet18", "VGG16": "vgg16", "ResNet50": "torchvision.resnet50"}
+    buckets, errors = {}, []
+    for title, size, gpus, alone, measured, _ in rows:
+        if (title, size) not in buckets:
+            model = scaling.networks.network(names[title], 10 if size == "32" else 1000, int(size))
+            layers = scaling.networks.layers_of(model, int(size))
+            buckets[title, size] = scaling.step.buckets_of(scaling.step.gradients_of(layers))
+        links = scaling.allreduce.Links(nvlink_gbs=300.0) if gpus == "2" else scaling.allreduce.Links()
+        found = scaling.step.simulate(buckets[title, size], int(gpus), scaling.step.Step(float(alone)), links)
+        errors.append(found.step_ms / float(measured) - 1)
+    assert len(rows) == 24
+    assert max(map(abs, errors)) < 0.05
+    assert abs(sum(errors)) / len(errors) < 0.02
+
+
 def test_the_program_prints_the_tables_of_the_page(script: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     examples = re.findall(
         r"^    python examples/simulate_scaling\.py([^\n]*)\n\n```\n(.*?)```", PAGE.read_text(), re.M | re.S
@@ -245,6 +269,7 @@ def test_a_step_that_is_given(script: ModuleType, capsys: pytest.CaptureFixture[
         (["--models", "resnet"], "argument --models: there is no network 'resnet'; is it resnet18"),
         (["--network-gbs", "0"], "argument --network-gbs: 0 is not a finite number above 0"),
         (["--gpus", "-1"], "argument --gpus: -1 is not 1 or more"),
+        (["--beside-share", "-1"], "argument --beside-share: -1 is not a finite number above 0"),
         (["--backward-share", "1"], "argument --backward-share: 1 is not between 0 and 1"),
         (["--step-ms", "3"], "--step-ms and --batch-size belong together"),
         (["--models", "vgg16,vgg19", "--step-ms", "3", "--batch-size", "2"], "--step-ms is the step of one network"),
