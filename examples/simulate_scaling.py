@@ -18,23 +18,18 @@ import sys
 from collections.abc import Sequence
 
 from scaling.allreduce import Links
-from scaling.networks import BATCH, PRECISIONS, layers_of, measured_ms, network
+from scaling.networks import BATCH, PRECISIONS, layers_of, measured_ms
 from scaling.picture import Curves, save_picture
 from scaling.step import BESIDE_SHARE, MB, Bucket, Outcome, Step, buckets_of, gradients_of, simulate
 
 from alpha.distributed.data_parallel import LAST_BUCKET
 from alpha.train import make_folder
-from alpha.train.commands import photo_options
+from alpha.train.commands.chosen_network import arguments_of, built, networks
 from alpha.train.commands.command_line import Parser, command, fraction, path, positive_float, positive_int
 
 BYTES = {"float32": 4, "bf16": 2}  # of a gradient that is sent
 DRAWN = {"fastest": None, "ring": "ring", "tree": "tree"}
 HEAD = "{:>5} {:>9} {:>9} {:>10} {:>7} {:>6} {:>10}  {}"  # milliseconds but for the first two and the efficiency
-
-
-def networks(text: str) -> list[str]:
-    """The type of an option that takes networks of the zoo, with commas between."""
-    return list(dict.fromkeys(photo_options.network(name) for name in text.split(",")))
 
 
 def share(text: str) -> float:
@@ -148,7 +143,9 @@ def main(arguments: list[str] | None = None) -> int:
     for name in args.models:
         ms = args.step_ms or measured_ms(name, args.image_size, args.precision)
         step = Step(ms, args.backward_share, args.beside_share)
-        layers = layers_of(network(name, args.classes, args.image_size), args.image_size)
+        layers = layers_of(
+            built(name, arguments_of(name, args.classes, args.image_size), args.image_size), args.image_size
+        )
         buckets = buckets_of(gradients_of(layers), args.first_bucket_mb, args.bucket_mb, args.last_bucket_mb)
         size = BYTES[args.gradients]
         outcomes = [simulate(buckets, gpus, step, links_of(args), size) for gpus in counts(args.gpus)]

@@ -1,4 +1,4 @@
-"""The CIFAR-10 sample that comes with the repository: 5,000 train and 1,000 test images.
+"""The CIFAR-10 sample that comes with Alpha: 5,000 train and 1,000 test images.
 
 One zip holds both splits: `<split>/labels`, a byte an image, and `<split>/000.webp` and so on,
 strips of 250 images one above the other, lossless. `datasets/prepare_cifar10_sample.py` writes it.
@@ -22,6 +22,7 @@ from alpha.config import user_path
 from alpha.data.cifar import CLASSES
 from alpha.data.dataset import ArrayDataset
 from alpha.errors import DataError
+from alpha.installation import checkout
 from alpha.io.reading import note, read_member
 
 FILE = "cifar10-sample.zip"
@@ -69,16 +70,20 @@ class Cifar10Sample(ArrayDataset):
         try:
             images, labels = _decode(path, split)
         except FileNotFoundError as error:
-            raise DataError(f"{path}: no such file; it comes with Alpha's repository") from error
+            raise DataError(f"{path}: no such file; {restore()}") from error
         except DAMAGES as error:
-            raise DataError(f"{path}: damaged ({error}); restore it with git checkout{note(path)}") from error
+            raise DataError(f"{path}: damaged ({error}); {restore()}{note(path)}") from error
         found = digest(images, labels)
         if found != split.sha256:
             raise DataError(
-                f"{path}: sha256 of the {split.name} images is {found}, expected {split.sha256}; "
-                "restore it with git checkout"
+                f"{path}: sha256 of the {split.name} images is {found}, expected {split.sha256}; {restore()}"
             )
         super().__init__(images, labels.astype(np.int32), CLASSES)
+
+
+def restore() -> str:
+    """Advice on how to get the file that Alpha came with."""
+    return "restore it with git checkout" if checkout() else "install Alpha again, which comes with it"
 
 
 def digest(images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> str:

@@ -9,10 +9,9 @@ from pathlib import Path
 from alpha import config
 from alpha.data.cifar import ARCHIVE, FOLDER, Cifar10, fetch_cifar10, missing_files
 from alpha.data.dataset import ArrayDataset
-from alpha.data.sample import FILE, Cifar10Sample
+from alpha.data.sample import FILE, Cifar10Sample, restore
 from alpha.errors import DataError
-
-_REPOSITORY = Path(__file__).resolve().parents[2]
+from alpha.installation import PACKAGE, checkout
 
 
 @dataclass(frozen=True)
@@ -34,11 +33,10 @@ class Source:
 
 
 def data_dir() -> Path:
-    """ALPHA_DATA_DIR, else `datasets/` of the checkout, else (a wheel) the cache folder's."""
+    """ALPHA_DATA_DIR, else `datasets/` of the checkout or, if Alpha is an installed wheel, of the cache folder."""
     if (path := config.DATA_DIR.path()) is not None:
         return path
-    checkout = (_REPOSITORY / "pyproject.toml").is_file()
-    return (_REPOSITORY if checkout else config.cache_dir()) / "datasets"
+    return (checkout() or config.cache_dir()) / "datasets"
 
 
 def resolve(spec: str | None, has_gpu: bool, fetch: Callable[[Path], None] = fetch_cifar10) -> Source:
@@ -67,15 +65,15 @@ def resolve(spec: str | None, has_gpu: bool, fetch: Callable[[Path], None] = fet
 
 
 def _sample() -> Path:
-    """The sample's file, in ALPHA_DATA_DIR or in the checkout."""
-    folders = dict.fromkeys((data_dir(), _REPOSITORY / "datasets"))
+    """The sample's file: in ALPHA_DATA_DIR, else in the checkout or in the installed package."""
+    own = PACKAGE / "_datasets" if (folder := checkout()) is None else folder / "datasets"
+    folders = dict.fromkeys((data_dir(), own))
     for folder in folders:
         if (folder / FILE).is_file():
             return folder / FILE
     raise DataError(
-        f"the CIFAR-10 sample {FILE} is not in {' or '.join(map(str, folders))}: it comes with "
-        "Alpha's repository, not its wheel; set ALPHA_DATA_DIR to the repository's datasets "
-        'folder, or take the whole set: --data full, resolve("full")'
+        f"the CIFAR-10 sample {FILE} is not in {' or '.join(map(str, folders))}: {restore()}, or take the whole set: "
+        '--data full, resolve("full")'
     )
 
 

@@ -9,11 +9,10 @@ import numpy as np
 
 from alpha.distributed.exchange import nothing
 from alpha.errors import DistributedError
+from alpha.installation import install
 from alpha.runtime import recording
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.cuda_device import CudaDevice
-
-INSTALL = "pip install nccl4py nvidia-nccl-cu13 cuda-core"
 
 # ncclDataType_t and ncclRedOp_t
 DTYPES = {
@@ -42,7 +41,9 @@ def library() -> tuple[Any, Any]:
         from nccl import core
         from nccl.bindings import nccl as bindings
     except (ImportError, RuntimeError) as error:
-        raise DistributedError(f"processes on GPUs talk through NCCL, which is missing ({error}): {INSTALL}") from None
+        raise DistributedError(
+            f"processes on GPUs talk through NCCL, which is missing ({error}): {install('distributed')}"
+        ) from None
     return core, bindings
 
 

@@ -1,17 +1,19 @@
-"""`alpha-doctor`, or `python -m alpha.utils.doctor`: what is installed, what is missing and the fix, and a self-test.
+"""`alpha-doctor`, or `python -m alpha.utils.doctor`: whether Alpha works here, what is missing, and the fix.
 
-Exit status 0 if all that was asked for works: the devices, and each ALPHA_* variable has a value that means something.
-On a machine without a GPU, `--device cpu` asks for the cpu alone.
+It begins with the verdict. Exit status 0 if all that can work works: the CPU, the GPU if the machine has one of NVIDIA,
+and each ALPHA_* variable has a value that means something. `--device cuda` fails without a GPU.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -19,14 +21,17 @@ import numpy as np
 
 from alpha import config
 from alpha.errors import AlphaError, CompileError, ConfigError, DeviceError
+from alpha.installation import install
 from alpha.ops.conv2d.select.choose import NAMES
 from alpha.runtime import Device, get_device
-from alpha.runtime.cuda.compile import NO_COMPILER, find_nvcc, nvcc_version, nvrtc_version, target
+from alpha.runtime.cuda.compile import find_nvcc, no_compiler, nvcc_version, nvrtc_version, target
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.device import MIB, HostArray
 from alpha.train.commands.command_line import Parser, command
 from alpha.train.files.state_file import blas
 
+NVIDIA, DISPLAYS = "0x10de", "0x03"  # vendor and class on the PCI bus
+STATES = {True: "works", False: "FAILS", None: "absent"}
 PACKAGES = {  # distribution -> the extra that installs it, "" for none
     "numpy": "",
     "ml-dtypes": "",
@@ -34,25 +39,43 @@ PACKAGES = {  # distribution -> the extra that installs it, "" for none
     "threadpoolctl": "",
     "pillow": "",
     "tqdm": "",
-    "matplotlib": "[plot]",
-    "pycuda": "[cuda]",
-    "nvidia-ml-py": "[cuda]",
-    "cuda-bindings": "[cuda]",
-    "cuda-core": "[cuda]",
+    "matplotlib": "plot",
+    "pycuda": "cuda",
+    "nvidia-ml-py": "cuda",
+    "cuda-bindings": "cuda",
+    "cuda-core": "cuda",
 }
+
+
+@dataclass(frozen=True)
+class Result:
+    """Findings of a device's self-test; `works` is None for a device that the machine does not have."""
+
+    device: str
+    works: bool | None
+    text: str
 
 
 @command("alpha-doctor")
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the report; 0 if every variable and every device that was asked for is right, else 1."""
+    """Print the report; 0 if every variable and every device that can work is right, else 1."""
     parser = Parser(
         prog="alpha-doctor",
-        description="Say what is installed, what is missing and the fix, list and check every ALPHA_* variable, and "
-        "test the devices. The exit status is 0 if all of that works, else 1.",
+        description="Say whether Alpha works here: test the devices, say what is installed, what is missing and the "
+        "fix, list and check every ALPHA_* variable. The exit status is 0 if all that can work works, else 1.",
     )
     parser.add_argument("--device", choices=("all", *TESTS), default="all", help="which device to test (default: all)")
     wanted = parser.parse_args(arguments).device
-    print(f"python        {platform.python_version()} on {platform.platform()}")
+    wrong = wrong_variables()
+    results = [_check(name, test) for name, test in TESTS.items() if wanted in ("all", name)]
+    if wanted == "all" and not results[-1].works and not nvidia_gpu():
+        results[-1] = Result("cuda", None, "this machine shows no NVIDIA GPU")
+    print(f"{verdict(results, wrong)}\n")
+    for result in results:
+        print(f"{result.device:5} {STATES[result.works]}: {result.text}")
+    for line in wrong:
+        print(f"variable FAILS: {line}")
+    print(f"\npython        {platform.python_version()} on {platform.platform()}")
     for name, extra in PACKAGES.items():
         print(f"{name:13} {_package(name, extra)}")
     print(f"BLAS          {blas()}")
@@ -62,13 +85,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"\n{config.table()}\n")
     for line in config.unknown():
         print(f"warning: {line}\n")
-    wrong = wrong_variables()
-    for line in wrong:
-        print(f"variable FAILS: {line}")
-    if wrong:
-        print()
-    results = [_check(name, test) for name, test in TESTS.items() if wanted in ("all", name)]
-    return 0 if all(results) and not wrong else 1
+    return 1 if wrong or any(result.works is False for result in results) else 0
+
+
+def verdict(results: Sequence[Result], wrong: Sequence[str]) -> str:
+    """The first line of the report: where Alpha works, and what does not."""
+    places = {"cpu": "the CPU", "cuda": "the GPU"}
+    works = " and ".join(places[result.device] for result in results if result.works)
+    fails = " and ".join(places[result.device] for result in results if result.works is False)
+    absent = any(result.works is None for result in results)
+    found = f"works on {works}" if works else f"does not work on {fails}"
+    found += ", which is all that this machine has" if absent and works and not fails else ""
+    found += f", but not on {fails}" if works and fails else ""
+    variables = {0: "", 1: "; a setting means nothing"}.get(len(wrong), f"; {len(wrong)} settings mean nothing")
+    below = " (see below)" if fails or wrong else ""
+    return f"Alpha {config.VERSION} {found}{variables}{below}."
+
+
+def nvidia_gpu() -> bool:
+    """True if the machine has a GPU from NVIDIA, with a driver or without, and it is not hidden from programs."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return False
+    with suppress(OSError, AttributeError):
+        driver = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
+        count = ctypes.c_int()
+        if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0:
+            return count.value > 0
+    for card in Path("/sys/bus/pci/devices").glob("*"):  # of Linux
+        with suppress(OSError):
+            kind = (card / "class").read_text()
+            if (card / "vendor").read_text().strip() == NVIDIA and kind.startswith(DISPLAYS):
+                return True
+    return False
 
 
 def wrong_variables() -> list[str]:
@@ -87,7 +135,7 @@ def _package(name: str, extra: str) -> str:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
-        return f"missing: pip install -e '.{extra}' in Alpha's checkout"
+        return f"missing: {install(extra)}"
 
 
 def _compiler() -> str:
@@ -97,7 +145,7 @@ def _compiler() -> str:
             return f"{nvcc}, {nvcc_version(nvcc).strip().splitlines()[-1]}"
         return f"NVRTC {nvrtc_version()}"
     except CompileError:
-        return f"missing: {NO_COMPILER}"
+        return f"missing: {no_compiler()}"
 
 
 def _cache() -> str:
@@ -116,17 +164,15 @@ def _cache() -> str:
     return f"{found}; cannot be read: {wrong[0]}" if wrong and os.path.lexists(folder) else found
 
 
-def _check(name: str, test: Callable[[Device], str]) -> bool:
-    """Run one device's self-test and print a line."""
+def _check(name: str, test: Callable[[Device], str]) -> Result:
+    """Run one device's self-test."""
     start = time.perf_counter()
     try:
         device = get_device(name)
         result = test(device)
     except AlphaError as error:
-        print(f"{name:5} FAILS: {error}")
-        return False
-    print(f"{name:5} works: {result} ({time.perf_counter() - start:.2f} s)")
-    return True
+        return Result(name, False, str(error))
+    return Result(name, True, f"{result} ({time.perf_counter() - start:.2f} s)")
 
 
 def _test_cpu(device: Device) -> str:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
-
 import numpy as np
 
 import alpha
 from alpha.errors import ConfigError
-from alpha.models.saved import NETWORKS, build
 from alpha.nn import Module
 from alpha.nn.summary import trace
 from scaling.step import Layer
@@ -40,21 +37,6 @@ def measured_ms(name: str, image_size: int, precision: str) -> float:
             "measure one and give --step-ms and --batch-size"
         )
     return STEP_MS[name, image_size][PRECISIONS.index(precision)]
-
-
-def network(name: str, classes: int, image_size: int) -> Module:
-    """A network of the zoo.
-
-    Raises:
-        ConfigError: it is not there for this size of images.
-    """
-    arguments = {"num_classes": classes}
-    if "image_size" in inspect.signature(NETWORKS[name]).parameters:
-        arguments["image_size"] = image_size
-    try:
-        return build(name, arguments)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
 
 
 def layers_of(model: Module, image_size: int) -> list[Layer]:

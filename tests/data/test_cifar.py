@@ -14,6 +14,7 @@ import pytest
 from helpers import python_calls
 from PIL import Image
 
+from alpha import installation
 from alpha.data import Cifar10, Cifar10Sample, cifar, resolve, source
 from alpha.data.sample import FILE
 from alpha.errors import DataError
@@ -241,9 +242,10 @@ def test_a_folder(folder: Path, tmp_path: Path) -> None:
 def test_a_wheel_without_the_sample(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("ALPHA_DATA_DIR", raising=False)
     monkeypatch.setenv("ALPHA_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(source, "_REPOSITORY", tmp_path / "site-packages")
+    monkeypatch.setattr(installation, "PACKAGE", tmp_path / "site-packages" / "alpha")
+    monkeypatch.setattr(source, "PACKAGE", tmp_path / "site-packages" / "alpha")
     assert source.data_dir() == tmp_path / "cache" / "datasets"
-    with pytest.raises(DataError, match="comes with Alpha's repository, not its wheel"):
+    with pytest.raises(DataError, match="alpha/_datasets: install Alpha again, which comes with it, or take the whole"):
         resolve("sample", has_gpu=False, fetch=unreachable)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from alpha import models, nn
+from alpha.train.commands.chosen_network import arguments_of, built
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "scaling.md"
@@ -218,7 +219,8 @@ def test_computed_steps_are_within_5_percent_of_those_that_were_measured(scaling
     buckets, errors = {}, []
     for title, size, gpus, alone, measured, _ in rows:
         if (title, size) not in buckets:
-            model = scaling.networks.network(names[title], 10 if size == "32" else 1000, int(size))
+            name, classes = names[title], 10 if size == "32" else 1000
+            model = built(name, arguments_of(name, classes, int(size)), int(size))
             layers = scaling.networks.layers_of(model, int(size))
             buckets[title, size] = scaling.step.buckets_of(scaling.step.gradients_of(layers))
         links = scaling.allreduce.Links(nvlink_gbs=300.0) if gpus == "2" else scaling.allreduce.Links()

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from alpha import installation
+
 ROOT = Path(__file__).parents[2]
 TEXTS = [
     path
@@ -15,14 +17,28 @@ TEXTS = [
     for path in ROOT.glob(pattern)
     if path.suffix in (".py", ".md")
 ]
-ON_PYPI = {"cuda-core", "matplotlib", "mpi4py", "nccl4py", "torch", "pillow", "tensorboardX"}  # that a message advises
+ON_PYPI = {"matplotlib", "mpi4py", "nccl4py", "torch", "pillow", "tensorboardX"}  # that a message advises
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_an_advised_install_is_of_this_checkout_or_of_a_package_that_exists(path: Path) -> None:
     for found in re.findall(r"pip install +((?:--?\w[\w-]* +)*)['\"]?([^\s'\"`,;)]*)", path.read_text()):
-        name = found[1]
-        assert name.startswith(".") or name in ON_PYPI, f"pip install {' '.join(found)}"
+        name = found[1].partition("[")[0]
+        assert name.startswith((".", "{")) or name in {"", *ON_PYPI, installation.DISTRIBUTION}, (
+            f"pip install {' '.join(found)}"
+        )
+
+
+def test_an_installed_alpha_never_speaks_of_a_checkout() -> None:
+    """Hold that messages ask alpha/installation.py how this Alpha is installed. Docstrings and comments are free."""
+    allowed = {"alpha/installation.py", "alpha/data/sample.py"}
+    for path in ROOT.glob("alpha/**/*.py"):
+        tree = ast.parse(path.read_text())
+        described = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in described:
+                about = re.search(r"checkout|pip install (-e )?['\"]?\.", node.value)
+                assert not about or name_of(path) in allowed, f"{name_of(path)}:{node.lineno}: {node.value!r}"
 
 
 def test_the_readme_says_how_to_install() -> None:
@@ -41,6 +57,10 @@ def test_the_extras_that_are_advised_exist() -> None:
     }
     assert advised
     assert advised <= declared
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
 
 
 def mains() -> list[tuple[str, ast.FunctionDef]]:

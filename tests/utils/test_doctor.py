@@ -10,10 +10,12 @@ import child
 import numpy as np
 import pytest
 
+import alpha
 from alpha import config
-from alpha.errors import CompileError
+from alpha.errors import CompileError, DeviceError
+from alpha.installation import install
 from alpha.runtime import get_device
-from alpha.runtime.cuda.compile import NO_COMPILER
+from alpha.runtime.cuda.compile import no_compiler
 from alpha.utils import doctor
 
 WITHOUT_A_GPU = {"CUDA_VISIBLE_DEVICES": "", "ALPHA_CUDA_DRIVER": "pycuda"}
@@ -42,12 +44,50 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 def test_doctor_without_a_gpu() -> None:
     result = run(ALPHA_CUDA_DRIVR="pycuda")
-    assert result.returncode == 1, result.stderr
+    assert result.returncode == 0, result.stderr
+    first, *_ = result.stdout.splitlines()
+    assert first == f"Alpha {alpha.__version__} works on the CPU, which is all that this machine has."
     assert "cpu   works" in result.stdout
-    assert "cuda  FAILS" in result.stdout
-    assert "use device='cpu'" in result.stdout
+    assert "cuda  absent: this machine shows no NVIDIA GPU" in result.stdout
     assert "ALPHA_CACHE_DIR" in result.stdout
     assert "warning: ALPHA_CUDA_DRIVR is unknown: did you mean ALPHA_CUDA_DRIVER?" in result.stdout
+
+
+def test_a_gpu_that_was_asked_for_must_be_there() -> None:
+    result = run("--device", "cuda")
+    assert result.returncode == 1, result.stdout
+    assert result.stdout.startswith(f"Alpha {alpha.__version__} does not work on the GPU (see below).")
+    assert "cuda  FAILS" in result.stdout
+    assert "use device='cpu'" in result.stdout
+
+
+def test_a_gpu_that_is_there_must_work(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(device: object) -> str:
+        raise DeviceError("its driver is too old")
+
+    monkeypatch.setattr(doctor, "nvidia_gpu", lambda: True)
+    monkeypatch.setattr(doctor, "TESTS", {"cpu": lambda device: "fine", "cuda": broken})
+    monkeypatch.setattr(doctor, "get_device", lambda name: name)
+    assert doctor.main([]) == 1
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"Alpha {alpha.__version__} works on the CPU, but not on the GPU (see below).\n")
+    assert "cuda  FAILS: its driver is too old" in printed
+
+
+@pytest.mark.parametrize(
+    ("cpu", "cuda", "wrong", "said"),
+    [
+        (True, True, 0, "works on the CPU and the GPU."),
+        (True, True, 1, "works on the CPU and the GPU; a setting means nothing (see below)."),
+        (True, None, 2, "works on the CPU, which is all that this machine has; 2 settings mean nothing (see below)."),
+        (False, True, 0, "works on the GPU, but not on the CPU (see below)."),
+        (False, False, 0, "does not work on the CPU and the GPU (see below)."),
+        (False, None, 0, "does not work on the CPU (see below)."),
+    ],
+)
+def test_the_verdict(cpu: bool, cuda: bool | None, wrong: int, said: str) -> None:
+    results = [doctor.Result("cpu", cpu, ""), doctor.Result("cuda", cuda, "")]
+    assert doctor.verdict(results, ["x"] * wrong) == f"Alpha {alpha.__version__} {said}"
 
 
 def test_the_cpu_alone() -> None:
@@ -83,12 +123,12 @@ def test_what_is_missing_is_said_with_the_fix(monkeypatch: pytest.MonkeyPatch, t
     def nothing(*_: object) -> None:
         raise CompileError("no compiler")
 
-    assert doctor._package("alpha-of-nobody", "[cuda]") == "missing: pip install -e '.[cuda]' in Alpha's checkout"
+    assert doctor._package("alpha-of-nobody", "cuda") == f"missing: {install('cuda')}"
     monkeypatch.setattr(doctor, "find_nvcc", lambda: None)
     monkeypatch.setattr(doctor, "nvrtc_version", lambda: "12.9")
     assert doctor._compiler() == "NVRTC 12.9"
     monkeypatch.setattr(doctor, "nvrtc_version", nothing)
-    assert doctor._compiler() == f"missing: {NO_COMPILER}"
+    assert doctor._compiler() == f"missing: {no_compiler()}"
     monkeypatch.setattr(doctor, "find_nvcc", lambda: "/opt/nvcc")
     monkeypatch.setattr(doctor, "nvcc_version", lambda nvcc: f"of {nvcc}\nBuild 1\n")
     assert doctor._compiler() == "/opt/nvcc, Build 1"

@@ -16,6 +16,7 @@ from PIL import Image
 
 from alpha.data.images.image_files import opened
 from alpha.errors import DataError
+from alpha.installation import install
 
 Size = tuple[int, int]  # height, width
 T = TypeVar("T")
@@ -54,7 +55,7 @@ class Decoder:
         if name not in (None, *DECODERS):
             raise DataError(f"{owner}: decoder is {name!r}, expected None or {' or '.join(map(repr, DECODERS))}")
         if name == "simplejpeg" and _simplejpeg() is None:
-            raise DataError(f"{owner}: decoder='simplejpeg', which is not installed; pip install '.[images]'")
+            raise DataError(f"{owner}: decoder='simplejpeg', which is not installed; {install('images')}")
         self.name = name or ("Pillow" if _simplejpeg() is None else "simplejpeg")
 
     @property

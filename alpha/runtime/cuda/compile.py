@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 from alpha import config
 from alpha.errors import CompileError, ConfigError
+from alpha.installation import install
 from alpha.runtime import progress, workers
 from alpha.runtime.activity import busy
 from alpha.runtime.cuda.cache import CommandCompiler, Compiler, Group, compile_cached, failure, read_log, source_root
@@ -112,7 +113,11 @@ def compile_units(driver: Driver, units: Iterable[Unit], check: Callable[[], obj
     return len(missing)
 
 
-NO_COMPILER = "no CUDA compiler: install the CUDA toolkit, or pip install -e '.[cuda,nvrtc]' in Alpha's checkout"
+def no_compiler() -> str:
+    """Advice for a machine without nvcc and NVRTC."""
+    return f"no CUDA compiler: install the CUDA toolkit, or {install('cuda', 'nvrtc')}"
+
+
 DEFAULT_HOME = "/usr/local/cuda"
 
 # NVRTC declares the CUDA runtime itself and has no C library: the two headers that kernels include.
@@ -233,7 +238,7 @@ def _load_nvrtc() -> Any:
 
         nvrtc.nvrtcVersion()
     except (ImportError, RuntimeError) as error:
-        raise CompileError(f"{NO_COMPILER} ({error})") from error
+        raise CompileError(f"{no_compiler()} ({error})") from error
     return nvrtc
 
 

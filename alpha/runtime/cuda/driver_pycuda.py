@@ -19,6 +19,7 @@ import numpy as np
 
 from alpha import config
 from alpha.errors import DeviceError
+from alpha.installation import install
 from alpha.runtime import fork
 from alpha.runtime.arena.arena import Growth
 from alpha.runtime.cuda.cache import Compiler, compile_cached, is_cached
@@ -35,7 +36,7 @@ __all__ = ["drv", "explain", "guarded", "of_range", "properties_of"]
 try:
     import pycuda.driver as drv
 except ImportError as error:
-    fix = "pip install -e '.[cuda]' in Alpha's checkout"
+    fix = install("cuda")
     if "libcuda" in str(error):  # pycuda is there, the driver is not
         fix = "install the NVIDIA driver"
     raise DeviceError(f"no pycuda ({error}): {fix}, or use device='cpu'") from error
@@ -121,9 +122,7 @@ class PycudaDriver:
 
     def __init__(self) -> None:
         self.owner = Owner()
-        self.why_no_capture = (
-            "" if bindings else "cuda-bindings is missing: pip install -e '.[cuda]' in Alpha's checkout"
-        )
+        self.why_no_capture = "" if bindings else f"cuda-bindings is missing: {install('cuda')}"
         self._context: Any = None
         self._stream: Any = None
         self._main: Any = None

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from alpha.errors import DeviceError
+from alpha.installation import install
 from alpha.runtime import recording
 from alpha.runtime.arena.arena import Block
 from alpha.runtime.cuda.array import DeviceArray, form_of
@@ -20,7 +21,6 @@ from alpha.runtime.sharing import capsules
 from alpha.runtime.sharing.leases import UNORDERED
 
 ALIGNMENT = 16  # bytes of the widest load of a kernel
-INSTALL = "pip install cuda-core, or pip install -e '.[cuda]' in Alpha's checkout"
 
 
 class Lent:
@@ -51,7 +51,7 @@ def views() -> Any:
         from cuda.core.utils import StridedMemoryView
     except (ImportError, RuntimeError) as error:
         raise DeviceError(
-            f"arrays of a GPU are shared through cuda-core, which is missing ({error}): {INSTALL}"
+            f"arrays of a GPU are shared through cuda-core, which is missing ({error}): {install('cuda')}"
         ) from None
     return Buffer, StridedMemoryView
 

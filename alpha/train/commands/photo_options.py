@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from alpha.data.images.image_files import shown
 from alpha.errors import CheckpointError, ConfigError
 from alpha.models import saved
 from alpha.train import Run
+from alpha.train.commands.chosen_network import names_as_help, network
 from alpha.train.commands.command_line import Parser, fraction, natural_int, path, positive_float, positive_int
 from alpha.train.commands.fine_tuning import start_of
 from alpha.train.commands.resumed import change_options, check_agreement, share_batch
@@ -98,21 +98,6 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     if args.overwrite and not args.output:
         parser.error("--overwrite needs --output")
     return args
-
-
-def network(text: str) -> str:
-    """The name of a network."""
-    names = list(saved.NETWORKS)
-    if text not in names:
-        close = [name for name in names if text in name] or difflib.get_close_matches(text, names)
-        hint = f"; is it {' or '.join(close[:3])}?" if close else ""
-        raise argparse.ArgumentTypeError(f"there is no network {text!r}{hint}")
-    return text
-
-
-def names_as_help() -> str:
-    own = [name for name in list(saved.NETWORKS) if "." not in name and name != "resnet18"]
-    return f"{', '.join(own)}, or torchvision.NAME, as torchvision.resnet50; --list-models prints all"
 
 
 def new_options(args: argparse.Namespace) -> dict[str, Any]:

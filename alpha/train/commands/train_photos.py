@@ -13,7 +13,6 @@ and when Ctrl-C or SIGTERM stops the run, and curves.png and report/ at the end.
 from __future__ import annotations
 
 import argparse
-import inspect
 import signal
 import sys
 from pathlib import Path
@@ -26,7 +25,6 @@ from alpha import transforms
 from alpha.data import DataLoader
 from alpha.data.images.image_files import shown
 from alpha.errors import AlphaError, CheckpointError, ConfigError, DataError
-from alpha.models import saved
 from alpha.models.saved import Description
 from alpha.module.module import Module
 from alpha.train import (
@@ -42,6 +40,7 @@ from alpha.train import (
     save_curves,
 )
 from alpha.train.callbacks import weights_name
+from alpha.train.commands.chosen_network import arguments_of, built
 from alpha.train.commands.command_line import command, join_ranks
 from alpha.train.commands.fine_tuning import take_weights
 from alpha.train.commands.photo_options import check_output, new_options, parse, resumed_options
@@ -50,25 +49,6 @@ from alpha.train.commands.report import Report, write_report
 from alpha.train.commands.resumed import with_changes
 
 FEW = 5  # of what is left out are shown
-
-
-def arguments_of(model: str, classes: int, image_size: int) -> dict[str, Any]:
-    """The arguments of a network for so many classes, and images of this size if it has a form for each."""
-    taken = inspect.signature(saved.NETWORKS[model]).parameters
-    return {"num_classes": classes, **({"image_size": image_size} if "image_size" in taken else {})}
-
-
-def built(name: str, arguments: dict[str, Any], image_size: int) -> Module:
-    """The network of a name. Raises ConfigError if it cannot take images of this size."""
-    try:
-        model = saved.build(name, arguments)
-        with alpha.no_grad():
-            outputs = model.eval()(alpha.zeros(1, image_size, image_size, 3))
-    except (ValueError, AlphaError) as error:
-        raise ConfigError(f"{name} cannot be trained on images of {image_size}x{image_size}: {error}") from error
-    if outputs.shape != (1, arguments["num_classes"]):
-        raise ConfigError(f"{name} gives {outputs.shape} for an image, not a number for each class")
-    return model.train()
 
 
 def augmentation(kind: str, size: int, classes: int) -> Any:

@@ -19,6 +19,7 @@ from alpha.data.images.image_files import opened
 from alpha.errors import CheckpointError, DataError, ShapeError
 from alpha.models import saved
 from alpha.train.commands import predict, report, train_photos
+from alpha.train.commands.chosen_network import arguments_of, built
 
 
 def test_from_a_folder_to_a_prediction(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,7 +180,7 @@ def test_a_wrong_option(arguments: list[str], message: str, capsys: pytest.Captu
 def test_every_network_is_built_by_its_name() -> None:
     """A description is enough to build it, and its class axis is the last one."""
     for name in ("resnet18", "vit_tiny", "torchvision.mobilenet_v2"):
-        model = train_photos.built(name, train_photos.arguments_of(name, 3, 64), 64)
+        model = built(name, arguments_of(name, 3, 64), 64)
         assert model.training
     with pytest.raises(ValueError, match="there is no network"):
         saved.build("os.system", {})

@@ -1,0 +1,29 @@
+"""Facts on how this Alpha is installed, and the command that installs what an extra brings."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from pathlib import Path
+
+DISTRIBUTION = "alpha-cks"
+PACKAGE = Path(__file__).resolve().parent
+
+
+def checkout() -> Path | None:
+    """The folder of the checkout from which Alpha runs; None if it is an installed wheel."""
+    folder = PACKAGE.parent
+    return folder if (folder / "pyproject.toml").is_file() else None
+
+
+def install(*extras: str) -> str:
+    """Command that installs the packages of extras, as `pip install "alpha-cks[cuda]"`.
+
+    pip takes the Alpha that is installed, and adds to it. One that runs from a checkout without being installed is
+    named by its folder.
+    """
+    wanted = f"[{','.join(extras)}]"
+    try:
+        metadata.distribution(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        return f'pip install -e "{checkout() or PACKAGE.parent}{wanted}"'
+    return f'pip install "{DISTRIBUTION}{wanted}"'
