@@ -45,13 +45,13 @@ SEEN = {
 usual = builtins.__import__
 
 
-def importing(name: str, space: Any = None, local: Any = None, wanted: Any = (), level: int = 0) -> Any:
-    if space is not None and str(space.get("__name__")).partition(".")[0] == "alpha" and level == 0:
+def importing(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+    if globals is not None and str(globals.get("__name__")).partition(".")[0] == "alpha" and level == 0:
         if name in MODULES:
             raise ModuleNotFoundError(f"No module named {name!r}")
         if name in SEEN:
             return SEEN[name]
-    return usual(name, space, local, wanted, level)
+    return usual(name, globals, locals, fromlist, level)
 
 
 def main(folder: Path) -> None:
