@@ -1,4 +1,4 @@
-# Two commands: `make train` and `make test`. Each makes .venv and installs what it needs, once.
+# Two commands: `make train` and `make test`. Each makes .venv and installs what it needs, once; so do the others.
 
 PYTHON ?= python3
 ARGS ?=
@@ -16,7 +16,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/modules
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: train test types suite gate sanitize parity mutate format clean help
+.PHONY: train test types suite docs gate sanitize parity mutate format clean help
 
 train: $(VENV)/train.stamp  ## train ResNet18 on CIFAR-10; options: make train ARGS="--epochs 1"
 	@$(BIN)/python examples/train_cifar10.py $(ARGS)
@@ -32,6 +32,9 @@ types: $(VENV)/test.stamp
 
 suite: $(VENV)/test.stamp
 	$(PYTEST) $(ARGS)
+
+docs: $(VENV)/docs.stamp  ## these pages and the API as a site that can be searched, in build/site/index.html
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --config-file docs/site/mkdocs.yml $(ARGS)
 
 gate: $(VENV)/test.stamp  ## every tile of every kernel, with nvcc and emulated; mutants of the kernels
 	$(PYTEST) --dist load --maxschedchunk 1 -m gate $(ARGS)  # its tests are long: one at a time
@@ -62,6 +65,10 @@ $(BIN)/python:
 
 $(VENV)/train.stamp: pyproject.toml | $(BIN)/python
 	$(call install,plot)
+	@touch $@
+
+$(VENV)/docs.stamp: pyproject.toml | $(BIN)/python
+	$(call install,docs)
 	@touch $@
 
 $(VENV)/test.stamp: pyproject.toml | $(BIN)/python

@@ -131,12 +131,17 @@ def save_tables(folder: Path, runs: Runs, title: str) -> None:
 
 
 def save_pictures(folder: Path, runs: Runs, title: str, example: Spec) -> list[str]:
-    """Draw table.png, and for several epochs the losses of each network; the names. None without matplotlib."""
+    """Draw table.png, speed.png if Alpha is compared, and for several epochs the losses of each network; the names.
+
+    None without matplotlib.
+    """
     try:
         import matplotlib  # noqa: F401
     except ImportError:
         return []
     names = [table_picture(folder, runs, title)]
+    if any(row["acceleration"] for row in rows(runs)):
+        names.append(speed_picture(folder, runs, title))
     if example.epochs > 1 or any(len(run.points) > 1 for sides in runs.values() for of in sides.values() for run in of):
         names += [curves(folder, key, sides, title) for key, sides in runs.items()]
     return names
@@ -189,6 +194,38 @@ def table_picture(folder: Path, runs: Runs, title: str) -> str:
     if notes:
         figure.supxlabel("\n".join(notes), fontsize=7.5, x=0.01, ha="left")
     return _save(figure, folder, "table.png")
+
+
+def speed_picture(folder: Path, runs: Runs, title: str) -> str:
+    """Draw seconds per epoch alone, a panel per precision in one row, and how many times Alpha's they are."""
+    precisions = list(dict.fromkeys(precision for _, precision in runs))
+    accelerations = {(row["network"], row["precision"], row["side"]): row["acceleration"] for row in rows(runs)}
+    figure = _figure(2.9 * len(precisions), 2.2)
+    figure.suptitle(
+        "\n".join(
+            wrap(f"Seconds per epoch, less is better, and how many times Alpha's: {title}", 48 * len(precisions))
+        ),
+        fontsize=8,
+        x=0.01,
+        ha="left",
+    )
+    panels = figure.subplots(1, len(precisions), squeeze=False)[0]
+    for axes, precision in zip(panels, precisions, strict=True):
+        networks = [model for model, of in runs if of == precision]
+        present = [side for side in SIDES if any(side in runs[model, precision] for model in networks)]
+        for number, side in enumerate(present):
+            seeds = [runs[model, precision].get(side, []) for model in networks]
+            seconds = [fmean(run.epoch_seconds for run in of) if of else 0.0 for of in seeds]
+            places = [place + (number - (len(present) - 1) / 2) * 0.8 / len(present) for place in range(len(networks))]
+            bars = axes.bar(places, seconds, 0.8 / len(present), color=COLOURS[side], label=side)
+            axes.bar_label(bars, [accelerations.get((model, precision, side), "") for model in networks], fontsize=7.5)
+        axes.set_xticks(range(len(networks)), networks)
+        axes.set_title(precision, loc="left", fontsize=8.5, fontweight="bold")
+        axes.margins(y=0.15)
+        axes.tick_params(labelsize=7.5)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower left", ncols=3, frameon=False, fontsize=8)
+    return _save(figure, folder, "speed.png")
 
 
 def curves(folder: Path, key: tuple[str, str], sides: Mapping[str, Sequence[Outcome]], title: str) -> str:

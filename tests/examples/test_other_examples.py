@@ -188,10 +188,13 @@ def test_bench_photos(tmp_path: Path) -> None:
 
 
 @pytest.mark.torch
-def test_tables_of_compare_pytorch_show_means_over_seeds() -> None:
+def test_tables_and_pictures_of_compare_pytorch_show_means_over_seeds(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
     check = """
-from compare.report import rows
-from compare.spec import Outcome
+import sys
+from pathlib import Path
+from compare.report import rows, save_pictures
+from compare.spec import Outcome, Spec
 def outcome(seconds, train, live):
     return Outcome([9.0, seconds, seconds], [2.0, 1.0], train, train / 2, live, 2 * live, 3 * live, 10**6, 100)
 runs = {("vgg16", "tf32"): {"Alpha": [outcome(1.0, 0.8, 10**6), outcome(3.0, 0.6, 10**7)],
@@ -200,9 +203,14 @@ alpha, best = rows(runs)
 assert (alpha["s/epoch"], alpha["train"], alpha["test"], alpha["live MB"]) == ("2", "70.00%", "35.00%", "10"), alpha
 assert (alpha["images/s"], alpha["acceleration"], alpha["reserved MB"]) == ("50", "", "20"), alpha
 assert (best["acceleration"], best["process MB"], best["weights MB"]) == ("2.00x", "300", "1.0"), best
+example = Spec("Alpha", "vgg16", "random", 32, "cpu", "tf32", 1, 8, 0)
+assert save_pictures(Path(sys.argv[1]), runs, "random images", example) == ["table.png", "speed.png"]
+alone = {key: {"Alpha": of["Alpha"]} for key, of in runs.items()}
+assert save_pictures(Path(sys.argv[1]), alone, "random images", example) == ["table.png"]
 """
-    result = run("-c", check, PYTHONPATH=f"{ROOT}:.")
+    result = run("-c", check, str(tmp_path), PYTHONPATH=f"{ROOT}:.")
     assert result.returncode == 0, result.stderr
+    assert all((tmp_path / name).stat().st_size > 5000 for name in ("table.png", "speed.png"))
 
 
 @pytest.mark.torch

@@ -1,24 +1,49 @@
-"""The code of docs/kernels/*.md and of three pages of docs/: the blocks of each run, in order, and are right."""
+"""The code of the pages of docs/: the blocks of each page run, in order, and those of docs/kernels/ are right.
+
+A page without a test of its own runs in an empty folder, on the CPU. What another page needs, such as photos, is made
+by its test.
+"""
 
 from __future__ import annotations
 
+import ast
+import os
 import re
+import sys
+import textwrap
+import types
 from pathlib import Path
 from typing import Any
 
 import axes_geometry
+import child
 import conv2d_reference as reference
 import numpy as np
 import pytest
 from PIL import Image
 
+import alpha
+from alpha.data import DataLoader, TensorDataset
+from alpha.errors import DeviceError
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.runtime import get_device
 from alpha.train.commands import train_photos
 
 KERNELS = Path(__file__).parents[2] / "docs" / "kernels"
 DOCS = KERNELS.parent
-TESTED = {"conv_v2", "ks_deconv", "sk_dilated", "first_layers", "fp16_terms", "more_axes"}
+ROOT = DOCS.parent
+PAGES = {page.relative_to(DOCS).with_suffix("").as_posix(): page for page in sorted(DOCS.glob("**/*.md"))}
+TESTED = {
+    f"kernels/{name}" for name in ("conv_v2", "ks_deconv", "sk_dilated", "first_layers", "fp16_terms", "more_axes")
+}
+TESTED |= {
+    "data",
+    "debugging_kernels",
+    "distributed",
+    "interoperability",
+    "photos",
+    "training",
+}  # by tests of their own
 
 # H, W, F_H, F_W, (sh, sw), (ph, pw): padding above the filter, strides above it, filters larger than the map
 SHAPES = [
@@ -32,15 +57,23 @@ SHAPES = [
 
 
 def _blocks(page: str) -> list[str]:
-    text = ((DOCS if page in ("data", "interoperability", "training") else KERNELS) / f"{page}.md").read_text()
+    text = PAGES[page if page in PAGES else f"kernels/{page}"].read_text()
     return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
-def _run(page: str) -> dict[str, Any]:
-    names: dict[str, Any] = {}
+def _run(page: str, **names: Any) -> dict[str, Any]:
+    """The names that the blocks of a page make, after `names`."""
     for block in _blocks(page):
         exec(compile(block, f"{page}.md", "exec"), names)
     return names
+
+
+@pytest.fixture
+def on_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, which a page runs in; "auto" is the CPU, whatever else the machine has."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("alpha.get_device", lambda name="auto": get_device("cpu"))
+    return tmp_path
 
 
 def _case(shape: tuple[Any, ...], IC: int = 3) -> tuple[ConvShape, np.ndarray, np.ndarray, np.ndarray]:
@@ -72,14 +105,105 @@ def test_interoperability() -> None:
     assert _run("interoperability")["images"].max() > 100
 
 
-def test_every_block_is_tested() -> None:
-    assert {page.stem for page in KERNELS.glob("*.md") if _blocks(page.stem)} == TESTED
+def test_pages_with_a_test_of_their_own_have_code() -> None:
+    assert {page for page in TESTED if _blocks(page)} == TESTED
 
 
-@pytest.mark.parametrize("page", sorted(KERNELS.glob("*.md")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("page", sorted(page for page in PAGES if page not in TESTED and _blocks(page)))
+def test_the_code_of_every_other_page_runs(page: str, on_cpu: Path) -> None:
+    for needed in ("torch", "onnx", "onnxruntime", "matplotlib"):
+        if any(re.search(rf"^(import|from) {needed}\b", block, re.MULTILINE) for block in _blocks(page)):
+            pytest.importorskip(needed)
+    _run(page)
+
+
+@pytest.mark.parametrize("page", [*PAGES.values(), ROOT / "README.md"], ids=lambda page: page.stem)
+def test_code_stands_in_blocks_that_run(page: Path) -> None:
+    """A program in Python stands between fences, where it is run; an indented block holds commands or output."""
+    text = re.sub(r"^( *)```.*?^\1```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    blocks = re.findall(r"(?<=\n\n)((?: {4}[^\n]*\n+)+)", text)
+    unfenced = [block for block in blocks if _is_program(textwrap.dedent(block))]
+    assert not unfenced, "\n".join(unfenced)
+
+
+def _is_program(text: str) -> bool:
+    """True for statements of Python; names and differences, as `alpha-doctor`, are none."""
+    try:
+        statements = ast.parse(text).body
+    except SyntaxError:
+        return False
+    idle = ast.Name, ast.Attribute, ast.BinOp, ast.Constant
+    return not all(isinstance(found, ast.Expr) and isinstance(found.value, idle) for found in statements)
+
+
+def test_a_program_is_told_from_commands() -> None:
+    for program in ("import alpha", "x = 1", "f(x)", "for x in y:\n    x.f()", "@a\ndef f(): ..."):
+        assert _is_program(program), program
+    for other in ("alpha-doctor", "pip install .", "python a.py --x 1", "k = a b", "photos/cat/1.jpg", "alpha.nn  # x"):
+        assert not _is_program(other), other
+
+
+OPTION = re.compile(r"(?<!\S)--[a-z][\w-]*")
+
+
+@pytest.mark.parametrize("page", [*PAGES.values(), ROOT / "README.md"], ids=lambda page: page.stem)
+def test_commands_name_programs_and_options_that_exist(page: Path) -> None:
+    programs = {
+        "alpha-train": "alpha/train/commands/train_photos.py",
+        "alpha-predict": "alpha/train/commands/predict.py",
+        "alpha-doctor": "alpha/utils/doctor.py",
+    }
+    shared = "".join(path.read_text() for path in (ROOT / "alpha/train/commands").glob("*.py"))
+    for line in re.findall(r"^ {4}(.*?)(?: +#.*)?$", page.read_text(), re.MULTILINE):
+        found = re.match(r"(?:ALPHA_\w+=\S+ )*(?:python (examples/\w+\.py)|(alpha-\w+))(?= |$)(.*)", line)
+        if found is None:
+            continue
+        path = ROOT / (found[1] or programs[found[2]])
+        source = path.read_text() + shared
+        if found[1]:
+            source += "".join(part.read_text() for part in path.parent.glob("*/*.py"))
+        for option in OPTION.findall(found[3]):
+            field = option[2:].replace("-", "_")  # simulate_scaling.py makes options of the fields of a class
+            assert f'"{option}"' in source or re.search(rf"\b{field}\b", source), f"{line}: no option {option}"
+
+
+def test_distributed(on_cpu: Path) -> None:
+    """The page's programs with a small model, as a group of one process, on the CPU."""
+    images, labels = np.zeros((8, 4), np.float32), np.arange(8) % 2
+    loader = DataLoader(TensorDataset(images, labels), batch_size=4, shuffle=True, seed=0)
+    model = alpha.nn.Linear(4, 2)
+    names = {
+        "make_model": lambda: model,
+        "model": model,
+        "train_loader": loader,
+        "test_loader": loader,
+        "dataset": TensorDataset(alpha.tensor(images), alpha.tensor(labels)),
+        "epochs": 1,
+        "optimizer": alpha.optim.SGD(model.parameters(), lr=0.1),
+        "F": alpha.nn.functional,
+    }
+    for block in _blocks("distributed"):
+        code = block.replace('"cuda"', '"cpu"').replace("epochs=25", "epochs=1, show=None")
+        exec(compile(code, "distributed.md", "exec"), names)
+    assert (on_cpu / "weights.safetensors").is_file()
+
+
+def test_debugging_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mistake of the page is found by the emulated driver."""
+    try:
+        if os.environ.get("ALPHA_CUDA_DRIVER") != "emulated":
+            pytest.skip("the page is about the emulated driver")
+        get_device("cuda")
+    except DeviceError as error:
+        pytest.skip(str(error))
+    with pytest.raises(DeviceError, match="write out of bounds"):
+        _run("debugging_kernels")
+
+
+@pytest.mark.parametrize("page", [*PAGES.values(), ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda p: p.stem)
 def test_links_to_sections_lead_there(page: Path) -> None:
-    for target, anchor in re.findall(r"\]\((\w*(?:\.md)?)#([\w-]+)\)", page.read_text()):
-        headings = re.findall(r"^#+ (.*)$", (KERNELS / (target or page.name)).read_text(), re.M)
+    for target, anchor in re.findall(r"\]\(([\w./]*)#([\w-]+)\)", page.read_text()):
+        headings = re.findall(r"^#+ (.*)$", (page.parent / target if target else page).read_text(), re.M)
         assert anchor in {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings}
 
 
@@ -180,23 +304,52 @@ def test_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert 70 < sum(int((y == 3).sum()) for _, y in page["batches"]) < 130  # half of 200
 
 
-def test_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The page runs in a folder with photos of two classes, and a run of alpha-train on them."""
-    pytest.importorskip("tensorboardX")
-    pytest.importorskip("matplotlib")
-    _photos(tmp_path / "photos", ("cat", "dog"), {"train": 8, "val": 9})
-    (tmp_path / "new.jpg").write_bytes((tmp_path / "photos" / "val" / "cat" / "0.jpg").read_bytes())
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ALPHA_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setattr("alpha.get_device", lambda name: get_device("cpu"))  # whatever else the machine has
+def _run_on_photos(folder: Path) -> None:
+    """Photos of two classes, and a run of alpha-train on them."""
+    _photos(folder / "photos", ("cat", "dog"), {"train": 8, "val": 9})
+    (folder / "new.jpg").write_bytes((folder / "photos" / "val" / "cat" / "0.jpg").read_bytes())
     options = ["--model", "torchvision.mobilenet_v2", "--image-size", "32", "--epochs", "1", "--batch-size", "8"]
     assert train_photos.main(["photos", *options]) == 0
+
+
+def test_photos_and_training(on_cpu: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The pages run in a folder with photos of two classes, and a run of alpha-train on them."""
+    pytest.importorskip("tensorboardX")
+    pytest.importorskip("matplotlib")
+    monkeypatch.setenv("ALPHA_DATA_DIR", str(on_cpu / "data"))
+    _run_on_photos(on_cpu)
+    assert _run("photos")["prediction"].name in ("cat", "dog")
+    logged: list[dict[str, Any]] = []
+    wandb = types.ModuleType("wandb")
+    wandb.log = lambda numbers, step: logged.append(numbers)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
     page = _run("training")
+    assert "test_accuracy" in logged[-1]
     assert page["outputs"].shape == (18, 2)
     assert page["predicted"].shape == (40, 1)
     assert page["result"].accuracy == np.trace(page["result"].metrics["confusion"]) / 18
     assert page["weight"].numpy().tolist() == [1.0, 1.0]
     assert [row.epoch for row in page["rows"]] == [1, 2]
-    assert page["prediction"].name in ("cat", "dog")
-    assert all((tmp_path / "runs" / name).is_dir() for name in ("photos", "example", "mobilenet"))
+    assert all((on_cpu / "runs" / name).is_dir() for name in ("photos", "example", "mobilenet"))
     assert "test_error" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["tour", "own_photos"])
+def test_notebooks(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every cell runs, in a process of its own."""
+    nbclient = pytest.importorskip("nbclient")
+    nbformat = pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    pytest.importorskip("matplotlib")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("ALPHA_CUDA_DRIVER", "emulated")
+    notebook = nbformat.read(DOCS / "notebooks" / f"{name}.ipynb", as_version=4)
+    assert not any(cell.get("outputs") for cell in notebook.cells), "saved without results, which change"
+    for cell in notebook.cells:
+        cell.source = cell.source.replace('get_device("auto")', 'get_device("cpu")')
+    client = nbclient.NotebookClient(
+        notebook, timeout=child.HANG_S, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    )
+    client.execute()
+    last = notebook.cells[-1].outputs[-1]
+    assert len(last.get("text") or last.data["text/plain"]) > 20
