@@ -252,4 +252,4 @@ else:
         raise _MissingName("alpha", name, sys.modules[__name__])
 
     def __dir__():
-        return sorted({*globals(), *_LATER})
+        return sorted({*__all__, *_LATER, "autograd", "bool", "errors", "float", "int", "__version__"})

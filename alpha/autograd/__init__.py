@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 from alpha.core.missing_names import MissingName
 
+__all__ = ["Function", "Variable", "backward", "grad"]
+
 if TYPE_CHECKING:
     from alpha.autograd.function import Function as Function
     from alpha.autograd.gradients import backward as backward
@@ -21,3 +23,6 @@ else:
         else:
             raise MissingName(__name__, name)
         return getattr(room, name)
+
+    def __dir__() -> list[str]:
+        return __all__

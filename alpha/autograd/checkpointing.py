@@ -38,6 +38,14 @@ def checkpoint(
         GradientError: the function writes an argument in place; or, in the backward pass, an argument was written
             since, or the second run differs from the first.
         ValueError: preserve_rng_state is not True.
+
+    Examples:
+        >>> import alpha
+        >>> x = alpha.ones(2, requires_grad=True)
+        >>> y = alpha.checkpoint(lambda x: (x * 3).relu() * 2, x)
+        >>> y.sum().backward()
+        >>> x.grad.tolist()
+        [6.0, 6.0]
     """
     if preserve_rng_state is not True:
         raise ValueError(f"checkpoint: preserve_rng_state={preserve_rng_state} is not offered; only True")

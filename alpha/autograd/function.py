@@ -49,6 +49,21 @@ class Function:
     If `forward` and `backward` are static methods, they are PyTorch's: `forward(ctx, *args)` and
     `backward(ctx, *grads)` compute with tensors, and `apply` takes the arguments of forward; see
     alpha/autograd/static.py.
+
+    Examples:
+        >>> import alpha
+        >>> class Double(alpha.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         return x * 2
+        ...     @staticmethod
+        ...     def backward(ctx, dy):
+        ...         return dy * 2
+        ...
+        >>> x = alpha.ones(2, requires_grad=True)
+        >>> Double.apply(x).sum().backward()
+        >>> x.grad.tolist()
+        [2.0, 2.0]
     """
 
     needs_input_grad: tuple[bool, ...] = ()
@@ -78,17 +93,21 @@ class Function:
 
     @property
     def name(self) -> str:
+        """The operator's name, for errors."""
         return type(self).__name__
 
     def _no_forward(self, *arrays: Array | None, **options: Any) -> Array:
+        """The output's array for the arrays of the inputs; a subclass defines it."""
         raise DeviceError(f"{self.name} has no forward")
 
     forward: Callable[..., Array] = _no_forward  # a subclass names its arrays and options
 
     def backward(self, dY: Array) -> Any:
+        """The gradients of the inputs for that of the output; a subclass defines it."""
         raise GradientError(f"{self.name} has no gradient rule")
 
     def add_gradient(self, dY: Array, total: Array) -> None:
+        """Add the gradient of the input to `total` in place; a subclass that has `adds_gradient` defines it."""
         raise GradientError(f"{self.name} has no rule that adds its gradient")
 
     def save(self, *arrays: Array) -> None:
@@ -101,6 +120,7 @@ class Function:
 
     @property
     def saved(self) -> tuple[Array, ...]:
+        """The arrays that `save` has kept; `GradientError` if they were written since, or freed by a backward pass."""
         if self._saved is None:
             raise GradientError(
                 f"{self.name}: the graph was freed by an earlier backward(); "
@@ -115,6 +135,7 @@ class Function:
         return self._saved
 
     def free(self) -> None:
+        """Drop what `save` has kept, after the backward pass."""
         self._saved = None
 
     @classmethod

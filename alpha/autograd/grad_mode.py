@@ -49,6 +49,15 @@ class no_grad:
 
     The parentheses of the decorator may be left out. It acts on the thread that enters it. A decorated generator
     function records nothing while it runs, and leaves its caller's mode alone between two values.
+
+    Examples:
+        >>> import alpha
+        >>> w = alpha.ones(2, requires_grad=True)
+        >>> with alpha.no_grad():
+        ...     y = w * 2
+        ...
+        >>> y.requires_grad
+        False
     """
 
     _enabled = False

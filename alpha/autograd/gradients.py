@@ -49,6 +49,12 @@ def grad(
         TypeError: something is no Tensor.
         ValueError: create_graph is True, the numbers of outputs and of their gradients differ, or allow_unused and
             materialize_grads contradict each other.
+
+    Examples:
+        >>> import alpha
+        >>> x = alpha.tensor([1.0, 2.0], requires_grad=True)
+        >>> alpha.grad((x**3).sum(), [x])[0].tolist()
+        [3.0, 12.0]
     """
     if create_graph:
         raise ValueError(

@@ -6,5 +6,8 @@ alpha.backends.cuda.matmul.allow_tf32 = True            # ValueError: use alpha.
 """
 
 from alpha.backends import cuda, cudnn, mps
+from alpha.core.missing_names import tell_instead as _tell_instead
 
 __all__ = ["cuda", "cudnn", "mps"]
+
+_tell_instead(__name__)

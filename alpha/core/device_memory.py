@@ -24,7 +24,14 @@ def _chosen(device: str | Device | None) -> Device:
 
 
 def memory_stats(device: str | Device | None = None) -> MemoryStats:
-    """Bytes live, peak and reserved on a device, and its limit."""
+    """Bytes live, peak and reserved on a device, and its limit.
+
+    Examples:
+        >>> import alpha
+        >>> x = alpha.zeros(1000, 1000)
+        >>> alpha.memory_stats("cpu").live >= 4_000_000
+        True
+    """
     recording.refuse("the counts of memory are read")
     return _chosen(device).memory_stats()
 

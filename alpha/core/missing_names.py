@@ -226,6 +226,8 @@ def _place_of(owner: str, name: str) -> str:
 def tell_instead(module: str, later: Mapping[str, str] | None = None) -> None:
     """Let the errors of a module, by its `__name__`, say what to do instead of a name that it has not.
 
+    `dir` of a module that has `__all__` then lists the names in it, and those of `later`.
+
     Args:
         later: names that it has, which are loaded when they are first asked for, each from the module that has it.
     """
@@ -237,4 +239,9 @@ def tell_instead(module: str, later: Mapping[str, str] | None = None) -> None:
             return found if found.__name__ == f"{module}.{name}" else getattr(found, name)
         raise MissingName(module, name, target)
 
+    def __dir__() -> list[str]:
+        public = vars(target).get("__all__")
+        return sorted(vars(target) if public is None else {*public, *known})
+
+    vars(target)["__dir__"] = __dir__  # public names alone, where the module says which these are
     vars(target)["__getattr__"] = __getattr__  # a type checker would take a function of this name for every attribute

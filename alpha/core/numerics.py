@@ -56,7 +56,17 @@ def set_precision(name: str) -> None:
 
 
 class precision(contextlib.ContextDecorator):
-    """`with alpha.precision("tf32"): ...`, or as a decorator."""
+    """`with alpha.precision("tf32"): ...`, or as a decorator.
+
+    Examples:
+        >>> import alpha
+        >>> with alpha.precision("tf32"):
+        ...     alpha.get_precision()
+        ...
+        'tf32'
+        >>> alpha.get_precision()
+        'float32'
+    """
 
     def __init__(self, name: str) -> None:
         if name not in PRECISIONS:

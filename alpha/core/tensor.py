@@ -56,6 +56,15 @@ class Tensor(Methods):
 
     Attributes:
         array: the contiguous array itself, `numpy.ndarray` on cpu, `DeviceArray` on cuda; a list makes one of float32.
+
+    Examples:
+        >>> import alpha
+        >>> x = alpha.tensor([1.0, 2.0, 3.0], requires_grad=True)
+        >>> (x * x).sum().backward()
+        >>> x.grad
+        tensor([2., 4., 6.], float32, device='cpu')
+        >>> x.shape, x.max().item(), x.tolist()
+        ((3,), 3.0, [1.0, 2.0, 3.0])
     """
 
     __slots__ = (
@@ -94,10 +103,12 @@ class Tensor(Methods):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The lengths of the axes."""
         return self.array.shape  # type: ignore[no-any-return]
 
     @property
     def ndim(self) -> int:
+        """The number of axes."""
         return len(self.array.shape)
 
     @property
@@ -109,11 +120,13 @@ class Tensor(Methods):
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """The numpy dtype of the elements; bfloat16 is that of ml_dtypes."""
         dtype: np.dtype[Any] = self.array.dtype
         return dtype
 
     @property
     def device(self) -> Device:
+        """The device whose memory holds the elements."""
         if isinstance(self.array, np.ndarray):
             return get_device("cpu")
         device: Device = self.array.device
@@ -121,6 +134,7 @@ class Tensor(Methods):
 
     @property
     def is_cuda(self) -> bool:
+        """True if the elements are on a GPU."""
         return not isinstance(self.array, np.ndarray)
 
     @property
@@ -135,6 +149,7 @@ class Tensor(Methods):
 
     @property
     def is_leaf(self) -> bool:
+        """True if no recorded operator has made the tensor; `backward` keeps gradients of leaves."""
         return self._node is None
 
     @property
@@ -368,6 +383,13 @@ class Tensor(Methods):
             GradientError: no gradient is required, `gradient` is missing or of another dtype or device, or the graph
                 was freed.
             ShapeError: `gradient` has another shape than the tensor.
+
+        Examples:
+            >>> import alpha
+            >>> w = alpha.tensor(3.0, requires_grad=True)
+            >>> (w * w).backward()
+            >>> w.grad.item()
+            6.0
         """
         if create_graph or inputs is not None:
             raise ValueError("backward: create_graph and inputs are not offered; only False and None")
@@ -422,6 +444,7 @@ class Tensor(Methods):
             engine.retain(self, self._node)
 
     def zero_grad(self) -> None:
+        """Drop the gradient: `grad` becomes None."""
         self._grad = None
 
     def _held(self) -> dict[str, Any]:
@@ -478,6 +501,14 @@ def tensor(
 
     Raises:
         ValueError: Python's integers do not fit dtype.
+
+    Examples:
+        >>> import alpha
+        >>> alpha.tensor([[1.0, 2.0], [3.0, 4.0]])
+        tensor([[1., 2.],
+                [3., 4.]], float32, device='cpu')
+        >>> alpha.tensor([1, 2]).dtype
+        dtype('int64')
     """
     if isinstance(data, Tensor):
         where = data.device if device is None else device

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from alpha import amp
+from alpha.core.missing_names import tell_instead
 
 __all__ = ["GradScaler", "autocast"]
 
@@ -28,3 +29,6 @@ class autocast(amp.autocast):
 
     def __init__(self, enabled: bool = True, dtype: Any = None, cache_enabled: bool = True) -> None:
         super().__init__("cuda", dtype, enabled, cache_enabled)
+
+
+tell_instead(__name__)

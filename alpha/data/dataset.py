@@ -34,6 +34,17 @@ class Dataset(Generic[T]):
     Attributes:
         in_threads: whether items and batches may be made in other threads than the caller's. If it is False, the loader
             starts no thread.
+
+    Examples:
+        >>> from alpha.data import DataLoader, Dataset
+        >>> class Squares(Dataset):
+        ...     def __len__(self):
+        ...         return 4
+        ...     def __getitem__(self, index):
+        ...         return index, index**2
+        ...
+        >>> next(iter(DataLoader(Squares(), batch_size=4)))[1].tolist()
+        [0, 1, 4, 9]
     """
 
     in_threads = True
@@ -208,6 +219,7 @@ class ArrayDataset(Dataset[tuple[Any, Any]]):
         return self.images[index], self.labels[index]
 
     def batch(self, indices: NDArray[np.int64]) -> Batch:
+        """Images and labels of these indices   indices (B,) -> (B, H, W, C), (B,)"""
         return self.images[indices], self.labels[indices]
 
 
@@ -229,6 +241,13 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
 
     Raises:
         DataError: there are none, or they differ in length.
+
+    Examples:
+        >>> import alpha
+        >>> from alpha.data import TensorDataset
+        >>> data = TensorDataset(alpha.ones(10, 3), alpha.arange(10))
+        >>> len(data), data[4][1].item()
+        (10, 4)
     """
 
     def __init__(self, *tensors: Tensor | NDArray[Any]) -> None:
@@ -253,6 +272,7 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
         return tuple([values[index] for values in self.tensors])
 
     def batch(self, indices: NDArray[np.int64]) -> tuple[Any, ...]:
+        """Rows of each tensor or array at these indices   indices (B,) -> (B, ..) each"""
         return tuple([_rows(values, indices) for values in self.tensors])
 
 
@@ -288,6 +308,7 @@ class Subset(Dataset[Any]):
 
     @property
     def whole_batches(self) -> bool:
+        """True if the dataset within makes whole batches."""
         return whole_batches(self.dataset)
 
     @property
@@ -301,6 +322,7 @@ class Subset(Dataset[Any]):
         return item_of(self.dataset, int(self.indices[index]))
 
     def batch(self, indices: NDArray[np.int64]) -> Any:
+        """The batch of the dataset within   indices (B,), which count in the subset"""
         return batch_of(self.dataset, self.indices[indices])
 
 
@@ -321,6 +343,7 @@ class ConcatDataset(Dataset[Any]):
 
     @property
     def whole_batches(self) -> bool:
+        """True if each of the datasets makes whole batches."""
         return all(map(whole_batches, self.datasets))
 
     @property
@@ -335,6 +358,7 @@ class ConcatDataset(Dataset[Any]):
         return item_of(self.datasets[which[0]], int(local[0]))
 
     def batch(self, indices: NDArray[np.int64]) -> Any:
+        """One batch of the batches that the datasets make of their parts of the indices   indices (B,)"""
         which, local = self._locate(np.asarray(indices, np.int64))
         used = np.unique(which)
         parts = [batch_of(self.datasets[number], local[which == number]) for number in used]
@@ -381,6 +405,7 @@ class StackDataset(Dataset[Any]):
 
     @property
     def whole_batches(self) -> bool:
+        """True if each of the datasets makes whole batches."""
         return all(map(whole_batches, self._each()))
 
     @property
@@ -394,6 +419,7 @@ class StackDataset(Dataset[Any]):
         return self._like([item_of(dataset, index) for dataset in self._each()])
 
     def batch(self, indices: NDArray[np.int64]) -> Any:
+        """A tuple, or a dict, with the batch of each dataset   indices (B,)"""
         return self._like([batch_of(dataset, indices) for dataset in self._each()])
 
 
@@ -446,6 +472,12 @@ def random_split(
 
     Raises:
         DataError: the lengths do not add up, or the labels are not one per item.
+
+    Examples:
+        >>> from alpha.data import random_split
+        >>> train, test = random_split(list(range(10)), [0.8, 0.2], seed=0)
+        >>> len(train), len(test)
+        (8, 2)
     """
     count = len(dataset)
     seed = seed_of("random_split", seed, generator)

@@ -79,6 +79,16 @@ class DataLoader:
     Raises DataError if an argument means nothing. With worker processes `iter()` and its batches raise it, too: if the
     dataset cannot be pickled, or a process has ended. An exception in a worker is raised here; its cause is the
     traceback there.
+
+    Examples:
+        >>> import alpha
+        >>> from alpha.data import DataLoader, TensorDataset
+        >>> data = TensorDataset(alpha.arange(6).float(), alpha.arange(6))
+        >>> for x, y in DataLoader(data, batch_size=4):
+        ...     print(x.shape, y.tolist())
+        ...
+        (4,) [0, 1, 2, 3]
+        (2,) [4, 5]
     """
 
     # what they hold, a user may change between two epochs

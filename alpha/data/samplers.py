@@ -154,6 +154,7 @@ class RandomSampler(_Seeded):
 
     @property
     def num_samples(self) -> int:
+        """Indices of an epoch, by default as many as the dataset has items."""
         return len(self.data_source) if self._count is None else self._count
 
     def __len__(self) -> int:

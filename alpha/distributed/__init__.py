@@ -1,5 +1,6 @@
 """Training by several processes, each with a GPU of its own, or on CPUs; see docs/distributed.md."""
 
+from alpha.core.missing_names import tell_instead as _tell_instead
 from alpha.distributed.data_parallel import DataParallel as DataParallel
 from alpha.distributed.optim import ZeroRedundancyOptimizer as ZeroRedundancyOptimizer
 from alpha.distributed.process_group import all_gather as all_gather
@@ -16,3 +17,25 @@ from alpha.distributed.sync_batchnorm import SyncBatchNorm as SyncBatchNorm
 from alpha.distributed.sync_batchnorm import convert_sync_batchnorm as convert_sync_batchnorm
 from alpha.runtime.ranks import rank as rank
 from alpha.runtime.ranks import world_size as world_size
+
+__all__ = [
+    "DataParallel",
+    "SyncBatchNorm",
+    "ZeroRedundancyOptimizer",
+    "all_gather",
+    "all_reduce",
+    "barrier",
+    "broadcast",
+    "convert_sync_batchnorm",
+    "gather_numbers",
+    "init",
+    "is_initialized",
+    "local_rank",
+    "optim",
+    "rank",
+    "reduce_scatter",
+    "shutdown",
+    "world_size",
+]
+
+_tell_instead(__name__)

@@ -16,6 +16,7 @@ import numpy as np
 
 from alpha.autograd.shares import give, refuse_unreduced, share_of
 from alpha.autograd.versions import array_of
+from alpha.core.missing_names import tell_instead
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.distributed.data_parallel import PACKED
@@ -339,3 +340,6 @@ def _form(name: str, value: Any) -> Any:
     if not isinstance(plain, (bool, int, float, str, type(None))):
         raise TypeError(f"{NAME}: {name} of a state is a {type(value).__name__}; only arrays and numbers can be sent")
     return {"value": plain}
+
+
+tell_instead(__name__)

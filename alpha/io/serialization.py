@@ -68,6 +68,13 @@ def save(obj: Any, f: str | os.PathLike[str] | Writable) -> None:
         TypeError: a part of obj is none of these; the message says where. Nothing is written.
         ValueError: a part contains itself, or parts are nested in more than 100 others.
         CheckpointError: the file cannot be written; an older one is intact.
+
+    Examples:
+        >>> import alpha, tempfile
+        >>> file = tempfile.mkdtemp() + "/net.safetensors"
+        >>> alpha.save({"weight": alpha.ones(2), "epoch": 3}, file)
+        >>> alpha.load(file)["epoch"]
+        3
     """
     if isinstance(f, io.TextIOBase) or not (isinstance(f, (str, os.PathLike)) or hasattr(f, "write")):
         raise TypeError(f"save: f is a {type_name(f)}; a path or a file that is open for writing bytes is needed")
@@ -107,6 +114,14 @@ def load(
     Raises:
         CheckpointError: there is no such file, it is no regular one, it is damaged, or it holds what is no data.
         DeviceError: a tensor was on cuda, and there is none; give map_location="cpu".
+
+    Examples:
+        >>> import alpha, tempfile
+        >>> model = alpha.nn.Linear(3, 2)
+        >>> file = tempfile.mkdtemp() + "/net.safetensors"
+        >>> alpha.save(model.state_dict(), file)
+        >>> model.load_state_dict(alpha.load(file))
+        IncompatibleKeys(missing_keys=[], unexpected_keys=[])
     """
     if not isinstance(weights_only, (bool, type(None))):
         raise TypeError(f"load: weights_only is a {type_name(weights_only)}, not a bool")

@@ -134,6 +134,12 @@ def resnet18(num_classes: int = 10, image_size: int = 32) -> ResNet:
     With 10 classes and 32x32 images it has 12.62 million parameters, for its shortcuts are 3x3 convolutions and it ends
     with two linear layers; torchvision's, `alpha.models.torchvision.resnet18`, has 11.18 million. Images of up to 64
     pixels need the form for 32, larger ones that for 128; `image_size` may be any size.
+
+    Examples:
+        >>> import alpha
+        >>> model = alpha.models.resnet18(num_classes=10)
+        >>> model(alpha.rand(1, 32, 32, 3)).shape
+        (1, 10)
     """
     return _resnet("resnet18", (2, 2, 2, 2), num_classes, image_size, hidden={32: 128, 128: 512})
 

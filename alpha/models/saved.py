@@ -111,6 +111,7 @@ class Classifier(Module):
 
     @property
     def classes(self) -> tuple[str, ...]:
+        """The names of the outputs, in order."""
         return tuple(self.description.classes)
 
     def forward(self, x: Tensor) -> Tensor:

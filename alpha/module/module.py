@@ -72,6 +72,21 @@ class Module(Hooked):
         is_hooked: whether a hook sees what this module is given and makes.
 
     Layers of Alpha take PyTorch's `device=` and `dtype=` behind their own arguments: `nn.Linear(3, 4, device="cuda")`.
+
+    Examples:
+        >>> import alpha
+        >>> from alpha import nn
+        >>> class Net(nn.Module):
+        ...     def __init__(self):
+        ...         self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 2)
+        ...     def forward(self, x):
+        ...         return self.last(self.first(x).relu())
+        ...
+        >>> model = Net()
+        >>> model(alpha.ones(3, 4)).shape
+        (3, 2)
+        >>> [name for name, _ in model.named_parameters()]
+        ['first.weight', 'first.bias', 'last.weight', 'last.bias']
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -145,12 +160,14 @@ class Module(Hooked):
     # -- state --------------------------------------------------------------------------------
 
     def train(self: Self, mode: bool = True) -> Self:
+        """Set the mode of this and all modules below, and return the module: dropout and batch statistics, or not."""
         self.training = mode
         for child in self.children():
             child.train(mode)
         return self
 
     def eval(self: Self) -> Self:
+        """Set the mode of evaluation here and below, and return the module: no dropout, running statistics."""
         return self.train(False)
 
     def requires_grad_(self: Self, requires_grad: bool = True) -> Self:
@@ -193,15 +210,19 @@ class Module(Hooked):
         return self
 
     def cpu(self: Self) -> Self:
+        """Move parameters and buffers to the cpu, as `to` does."""
         return self.to("cpu")
 
     def cuda(self: Self, device: Any = None) -> Self:
+        """Move parameters and buffers to a GPU, by default the first, as `to` does."""
         return self.to("cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device)
 
     def double(self: Self) -> Self:
+        """Turn parameters and buffers into float64, as `to` does; for the cpu alone."""
         return self.astype("float64")
 
     def float(self: Self) -> Self:
+        """Turn parameters and buffers into float32, as `to` does."""
         return self.astype("float32")
 
     def bfloat16(self: Self) -> Self:
@@ -339,6 +360,7 @@ class Module(Hooked):
                 yield name, value
 
     def children(self) -> Iterator[Module]:
+        """The modules that are attributes of this one, in order."""
         for value in vars(self).values():
             if isinstance(value, Module):
                 yield value
@@ -359,6 +381,7 @@ class Module(Hooked):
         return walk(self, prefix)
 
     def modules(self) -> Iterator[Module]:
+        """All modules, each once: first this one, then those below it."""
         for _, module in self.named_modules():
             yield module
 
@@ -390,6 +413,7 @@ class Module(Hooked):
                 yield name, value
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """The parameters of this and, with `recurse`, of all modules below, each once: what an optimizer takes."""
         for _, value in self.named_parameters(recurse=recurse):
             yield value
 
@@ -402,6 +426,7 @@ class Module(Hooked):
                 yield name, value
 
     def buffers(self, recurse: bool = True) -> Iterator[Buffer]:
+        """The buffers of this and, with `recurse`, of all modules below, each once, for example running statistics."""
         for _, value in self.named_buffers(recurse=recurse):
             yield value
 

@@ -26,7 +26,16 @@ __all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter
 
 
 class Parameter(Tensor):
-    """A tensor that a module trains; `values`, whatever `alpha.tensor` takes, are copied."""
+    """A tensor that a module trains; `values`, whatever `alpha.tensor` takes, are copied.
+
+    Examples:
+        >>> import alpha
+        >>> from alpha import nn
+        >>> layer = nn.Module()
+        >>> layer.scale = nn.Parameter(alpha.ones(3))
+        >>> list(layer.state_dict())
+        ['scale']
+    """
 
     __slots__ = ()
     _belongs = True

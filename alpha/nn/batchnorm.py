@@ -217,6 +217,12 @@ class BatchNorm2d(_BatchNorm):
         weight, bias: (num_features,), at first 1 and 0, or None.
         running_mean, running_var: (num_features,), at first 0 and 1; None without `track_running_stats`.
         num_batches_tracked: the number of training batches (), with `momentum=None` or `bias_correction`, or None.
+
+    Examples:
+        >>> import alpha
+        >>> layer = alpha.nn.BatchNorm2d(16)
+        >>> layer(alpha.rand(8, 4, 4, 16)).shape, layer.running_mean.shape
+        ((8, 4, 4, 16), (16,))
     """
 
     forms: ClassVar[tuple[str, ...]] = ("(N, H, W, C)",)

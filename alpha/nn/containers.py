@@ -105,6 +105,13 @@ class Sequential(_Ordered):
 
     Args:
         modules: modules, which get the names "0", "1", .., or one mapping of names and modules.
+
+    Examples:
+        >>> import alpha
+        >>> from alpha import nn
+        >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 6 * 6, 10))
+        >>> model(alpha.ones(2, 8, 8, 3)).shape
+        (2, 10)
     """
 
     def __init__(self, *modules: Module | Mapping[str, Module]) -> None:
@@ -161,6 +168,7 @@ class ModuleDict(Module):
         self.update(modules or {})
 
     def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
+        """Add modules of a mapping or of (name, module) pairs, in order; one of the same name is replaced."""
         for name, module in modules.items() if isinstance(modules, Mapping) else modules:
             self[name] = module
 
@@ -186,15 +194,19 @@ class ModuleDict(Module):
         return iter(dict(self.items()))
 
     def keys(self) -> Iterable[str]:
+        """The names, in order of insertion."""
         return dict(self.items()).keys()
 
     def values(self) -> Iterable[Module]:
+        """The modules, in order of insertion."""
         return dict(self.items()).values()
 
     def items(self) -> Iterable[tuple[str, Module]]:
+        """Pairs of a name and its module, in order of insertion."""
         return list(self.named_children())
 
     def pop(self, name: str) -> Module:
+        """Remove a module and return it; `KeyError` if there is none of this name."""
         module = self[name]
         delattr(self, name)
         return module
@@ -236,10 +248,12 @@ class ParameterList(_Parameters):
         self.extend(values or ())
 
     def append(self, value: Tensor) -> ParameterList:
+        """Add a parameter, or a Tensor as one, at the end, and return the list."""
         setattr(self, str(len(self)), _parameter(self, value))
         return self
 
     def extend(self, values: Iterable[Tensor]) -> ParameterList:
+        """Add several parameters at the end, and return the list."""
         for value in values:
             self.append(value)
         return self
@@ -274,6 +288,7 @@ class ParameterDict(_Parameters):
         self.update(parameters or {})
 
     def update(self, parameters: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]) -> None:
+        """Add parameters of a mapping or of (name, parameter) pairs, in order; one of the same name is replaced."""
         for name, value in parameters.items() if isinstance(parameters, Mapping) else parameters:
             self[name] = value
 
@@ -294,15 +309,19 @@ class ParameterDict(_Parameters):
         return iter(self._named())
 
     def keys(self) -> Iterable[str]:
+        """The names, in order of insertion."""
         return self._named().keys()
 
     def values(self) -> Iterable[Parameter]:
+        """The parameters, in order of insertion."""
         return self._named().values()
 
     def items(self) -> Iterable[tuple[str, Parameter]]:
+        """Pairs of a name and its parameter, in order of insertion."""
         return self._named().items()
 
     def pop(self, name: str) -> Parameter:
+        """Remove a parameter and return it; `KeyError` if there is none of this name."""
         value = self[name]
         delattr(self, name)
         return value

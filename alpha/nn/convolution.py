@@ -184,6 +184,12 @@ class Conv2d(_Conv):
     Attributes:
         weight: (out_channels, FH, FW, in_channels / groups), kaiming uniform.
         bias: (out_channels,) or None.
+
+    Examples:
+        >>> import alpha
+        >>> layer = alpha.nn.Conv2d(3, 16, 3, stride=2, padding=1)
+        >>> layer(alpha.ones(8, 32, 32, 3)).shape, layer.weight.shape
+        ((8, 16, 16, 16), (16, 3, 3, 3))
     """
 
     rank = 2
@@ -278,6 +284,12 @@ class ConvTranspose2d(_ConvTranspose):
     Attributes:
         weight: (in_channels, FH, FW, out_channels / groups), kaiming uniform.
         bias: (out_channels,) or None.
+
+    Examples:
+        >>> import alpha
+        >>> layer = alpha.nn.ConvTranspose2d(16, 3, 4, stride=2, padding=1)
+        >>> layer(alpha.ones(8, 16, 16, 16)).shape
+        (8, 32, 32, 3)
     """
 
     rank = 2

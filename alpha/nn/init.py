@@ -19,6 +19,24 @@ from alpha.core.numerics import is_floating
 from alpha.core.tensor import Tensor
 from alpha.module.module import Buffer, Module
 
+__all__ = [
+    "calculate_gain",
+    "constant_",
+    "dirac_",
+    "eye_",
+    "kaiming_normal_",
+    "kaiming_uniform_",
+    "normal_",
+    "ones_",
+    "orthogonal_",
+    "sparse_",
+    "trunc_normal_",
+    "uniform_",
+    "xavier_normal_",
+    "xavier_uniform_",
+    "zeros_",
+]
+
 Values = npt.NDArray[Any]
 
 
@@ -79,10 +97,12 @@ def bias_uniform(shape: tuple[int, ...], fan_in: int) -> Values:
 
 
 def zeros(shape: tuple[int, ...]) -> Values:
+    """Zeros of float32."""
     return np.zeros(shape, np.float32)
 
 
 def ones(shape: tuple[int, ...]) -> Values:
+    """Ones of float32."""
     return np.ones(shape, np.float32)
 
 
@@ -124,14 +144,17 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
+    """The number `val` everywhere, in a tensor of any dtype."""
     return _write("constant_", tensor, lambda: np.full(tensor.shape, val), floating=False)
 
 
 def ones_(tensor: Tensor) -> Tensor:
+    """Ones, in a tensor of any dtype."""
     return _write("ones_", tensor, lambda: ones(tensor.shape), floating=False)
 
 
 def zeros_(tensor: Tensor) -> Tensor:
+    """Zeros, in a tensor of any dtype."""
     return _write("zeros_", tensor, lambda: zeros(tensor.shape), floating=False)
 
 
@@ -184,6 +207,12 @@ def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlin
         a: the slope of "leaky_relu".
         mode: "fan_in" keeps the variance forward, "fan_out" backward; see `fans`.
         nonlinearity: what follows the layer; see `gain`.
+
+    Examples:
+        >>> import alpha
+        >>> layer = alpha.nn.Linear(4, 2)
+        >>> alpha.nn.init.kaiming_normal_(layer.weight, nonlinearity="relu").shape
+        (2, 4)
     """
     fan, factor = _fan("kaiming_normal_", tensor, mode), gain(nonlinearity, a)
     return _write("kaiming_normal_", tensor, lambda: rng.normal(tensor.shape, 0.0, factor / math.sqrt(fan)))

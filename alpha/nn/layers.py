@@ -31,6 +31,12 @@ class Linear(Module):
     Attributes:
         weight: (out_features, in_features), kaiming uniform.
         bias: (out_features,) or None.
+
+    Examples:
+        >>> import alpha
+        >>> layer = alpha.nn.Linear(4, 2)
+        >>> layer(alpha.ones(3, 4)).shape, layer.weight.shape
+        ((3, 2), (2, 4))
     """
 
     weight: Parameter
@@ -93,6 +99,11 @@ class Embedding(Module):
 
     Attributes:
         weight: (num_embeddings, embedding_dim), N(0, 1).
+
+    Examples:
+        >>> import alpha
+        >>> alpha.nn.Embedding(100, 8)(alpha.tensor([[1, 2, 3]])).shape
+        (1, 3, 8)
     """
 
     def __init__(
@@ -161,6 +172,12 @@ class Dropout(FunctionLayer):
     Args:
         p: in [0, 1].
         inplace: write the result into x.
+
+    Examples:
+        >>> import alpha
+        >>> layer = alpha.nn.Dropout(0.5).eval()
+        >>> layer(alpha.ones(3)).tolist()
+        [1.0, 1.0, 1.0]
     """
 
     p: float = 0.5
@@ -173,7 +190,13 @@ class Dropout(FunctionLayer):
 
 @function_layer(F.flatten)
 class Flatten(FunctionLayer):
-    """(D0, .., Dk) -> the same with the axes from start_dim to end_dim as one"""
+    """(D0, .., Dk) -> the same with the axes from start_dim to end_dim as one
+
+    Examples:
+        >>> import alpha
+        >>> alpha.nn.Flatten()(alpha.ones(8, 4, 4, 16)).shape
+        (8, 256)
+    """
 
     start_dim: int = 1
     end_dim: int = -1

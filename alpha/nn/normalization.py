@@ -30,6 +30,11 @@ class LayerNorm(Resets):
 
     Attributes:
         weight, bias: (*normalized_shape), at first 1 and 0, or None.
+
+    Examples:
+        >>> import alpha
+        >>> alpha.nn.LayerNorm(8)(alpha.rand(2, 5, 8)).shape
+        (2, 5, 8)
     """
 
     def __init__(

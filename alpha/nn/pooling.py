@@ -97,6 +97,11 @@ class MaxPool2d(_MaxPool):
         dilation: the distance between the pixels of a window.
         return_indices: return (y, indices), the places of the maxima in the image of their channel, for `MaxUnpool2d`.
         ceil_mode: round OH and OW up, so that the last windows may reach over the border.
+
+    Examples:
+        >>> import alpha
+        >>> alpha.nn.MaxPool2d(2)(alpha.ones(8, 32, 32, 3)).shape
+        (8, 16, 16, 3)
     """
 
     rank, pool = 2, staticmethod(F.max_pool2d)
@@ -264,6 +269,11 @@ class AdaptiveAvgPool2d(FunctionLayer):
 
     Args:
         output_size: (OH, OW), or one number for both; None means the size of the input along that axis.
+
+    Examples:
+        >>> import alpha
+        >>> alpha.nn.AdaptiveAvgPool2d(1)(alpha.ones(8, 7, 7, 16)).shape
+        (8, 1, 1, 16)
     """
 
     output_size: OutputSize

@@ -246,6 +246,13 @@ class LSTM(_Recurrent):
     Args:
         num_layers, batch_first, dropout, bidirectional: as of `RNN`.
         proj_size: if not 0, the states h are multiplied by a matrix (proj_size, hidden_size), and R is proj_size.
+
+    Examples:
+        >>> import alpha
+        >>> lstm = alpha.nn.LSTM(8, 16, batch_first=True)
+        >>> output, (h, c) = lstm(alpha.ones(2, 5, 8))
+        >>> output.shape, h.shape
+        ((2, 5, 16), (1, 2, 16))
     """
 
     kind = "LSTM"

@@ -48,6 +48,13 @@ class MultiheadAttention(Module):
             k_proj_weight and v_proj_weight in its place.
         in_proj_bias: (3 embed_dim,), 0, or None.
         out_proj: the last linear layer.
+
+    Examples:
+        >>> import alpha
+        >>> attention = alpha.nn.MultiheadAttention(8, 2, batch_first=True)
+        >>> x = alpha.rand(2, 5, 8)
+        >>> attention(x, x, x)[0].shape
+        (2, 5, 8)
     """
 
     def __init__(

@@ -105,6 +105,15 @@ class Adam(FusedOptimizer):
         capturable, differentiable: only PyTorch's defaults.
         decoupled_weight_decay: the decay is not in the gradient, as in AdamW.
         l1_decay: lambda of an L1 term in the gradient, which PyTorch does not have.
+
+    Examples:
+        >>> import alpha
+        >>> model = alpha.nn.Linear(4, 2)
+        >>> optimizer = alpha.optim.Adam(model.parameters(), lr=1e-3)
+        >>> model(alpha.ones(3, 4)).square().mean().backward()
+        >>> optimizer.step()
+        >>> optimizer.param_groups[0]["lr"]
+        0.001
     """
 
     params: InitVar[Parameters]
@@ -140,6 +149,16 @@ class AdamW(Adam):
     """Adam whose decay is not in the gradient: W -= lr (weight_decay W + l1_decay sign(W))
 
     Loshchilov & Hutter, "Decoupled weight decay regularization", ICLR 2019.
+
+    Examples:
+        >>> import alpha
+        >>> model = alpha.nn.Sequential(alpha.nn.Linear(4, 4), alpha.nn.Linear(4, 2))
+        >>> optimizer = alpha.optim.AdamW([
+        ...     {"params": model[0].parameters(), "lr": 1e-4},
+        ...     {"params": model[1].parameters()},
+        ... ], lr=1e-3, weight_decay=0.05)
+        >>> [group["lr"] for group in optimizer.param_groups]
+        [0.0001, 0.001]
     """
 
     weight_decay: InitVar[float] = hyper(1e-2, natural)

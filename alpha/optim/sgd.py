@@ -56,6 +56,15 @@ class SGD(FusedOptimizer):
         foreach, fused: change nothing, for one kernel updates all parameters anyway.
         differentiable: only PyTorch's default.
         l1_decay: lambda of an L1 term in the gradient, which PyTorch does not have.
+
+    Examples:
+        >>> import alpha
+        >>> w = alpha.tensor([1.0], requires_grad=True)
+        >>> optimizer = alpha.optim.SGD([w], lr=0.5, momentum=0.9)
+        >>> (w * w).sum().backward()
+        >>> optimizer.step()
+        >>> w.tolist()
+        [0.0]
     """
 
     params: InitVar[Parameters]

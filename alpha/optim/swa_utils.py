@@ -26,6 +26,16 @@ from alpha.optim.optimizer import Optimizer
 from alpha.runtime import Device
 from alpha.runtime.recording import phase
 
+__all__ = [
+    "SWALR",
+    "AveragedModel",
+    "get_ema_avg_fn",
+    "get_ema_multi_avg_fn",
+    "get_swa_avg_fn",
+    "get_swa_multi_avg_fn",
+    "update_bn",
+]
+
 
 @primitive
 def average_parameters(averaged: list[Array], current: list[Array], count: Array | None, gain: float) -> None:

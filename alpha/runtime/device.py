@@ -105,7 +105,8 @@ class Device(ABC):
         return Readback(self, array)
 
     @abstractmethod
-    def memory_stats(self) -> MemoryStats: ...
+    def memory_stats(self) -> MemoryStats:
+        """Bytes in use, the most so far, and held from the system, with the limit."""
 
     @abstractmethod
     def reset_peak(self) -> None:

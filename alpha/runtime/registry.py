@@ -37,6 +37,11 @@ def get_device(spec: str | Device) -> Device:
     "cpu"; "cuda" (the GPU, or the emulated driver with ALPHA_CUDA_DRIVER=emulated); "auto" is the
     GPU where it works, else the cpu (the emulated driver must be asked for by "cuda"). "cuda:0" is "cuda",
     for there is only one. `DeviceError` says what is missing and the fix.
+
+    Examples:
+        >>> import alpha
+        >>> alpha.get_device("cpu").name
+        'cpu'
     """
     if isinstance(spec, Device):
         return spec

@@ -77,6 +77,22 @@ def capture(function: Callable[P, R] | None = None, *, strict: bool = False) -> 
         CaptureError: (strict) the function reads a value on the host (`.item()`, `.numpy()`, `if tensor:`), copies host
             values to the device, has hooks, changes an object of the program or draws random numbers on the host; the
             message names the line. Also if there is no cuda-bindings.
+
+    Examples:
+        >>> import alpha
+        >>> w = alpha.ones(2, requires_grad=True)
+        >>> optimizer = alpha.optim.SGD([w], lr=0.1)
+        >>> @alpha.capture
+        ... def step(x):
+        ...     loss = (w * x).sum()
+        ...     optimizer.zero_grad()
+        ...     loss.backward()
+        ...     optimizer.step()
+        ...     return loss
+        ...
+        >>> losses = [step(alpha.ones(2)) for _ in range(3)]  # on cuda later calls replay a graph
+        >>> [round(loss.item(), 2) for loss in losses]
+        [2.0, 1.8, 1.6]
     """
     if function is None:
         return functools.partial(Captured, strict=strict)

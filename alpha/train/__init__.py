@@ -1,5 +1,6 @@
 """Training: the loop, its callbacks and metrics, histories and curves, weights on disk, runs that resume."""
 
+from alpha.core.missing_names import tell_instead as _tell_instead
 from alpha.io.files import make_folder, new_folder
 from alpha.io.serialization import load_metadata, load_weights, save_weights
 from alpha.train.callbacks import Callback, EarlyStopping, JsonLines, KeepWeights, TensorBoard
@@ -45,3 +46,5 @@ __all__ = [
     "save_curves",
     "save_weights",
 ]
+
+_tell_instead(__name__)

@@ -45,6 +45,7 @@ class LearningRates:
 
     @property
     def suggestion(self) -> float | None:
+        """The rate at which the loss has fallen half of the way to its least value; None if it hardly fell."""
         losses = np.array(self.losses)
         least, first = int(losses.argmin()), max(5, len(losses) // 10)
         if least < first:

@@ -45,9 +45,11 @@ class Metric:
         self.sums: Tensor | None = None
 
     def counted(self, outputs: Any, targets: Any) -> Tensor:
+        """The sums of one batch, of shape `shape`, on its device; a subclass defines it."""
         raise NotImplementedError(f"{type(self).__name__} needs counted(outputs, targets)")
 
     def value(self, sums: NDArray[np.float64]) -> Any:
+        """The metric of the sums of all batches; a subclass defines it."""
         raise NotImplementedError(f"{type(self).__name__} needs value(sums)")
 
     def place(self, device: Device) -> None:
@@ -109,11 +111,13 @@ class Mean(Metric):
         self.function = function
 
     def counted(self, outputs: Any, targets: Any) -> Tensor:
+        """The function's mean times the samples of the batch, and the samples."""
         mean = one_number(self.function(outputs, targets), getattr(self.function, "__name__", "a metric"))
         samples = len(_first(outputs))
         return stack([mean.double().reshape(()) * samples, full((), samples, FLOAT64, mean.device)])
 
     def value(self, sums: NDArray[np.float64]) -> float:
+        """The mean over all samples; NaN without any."""
         return _share(sums[0], sums[1])
 
 
@@ -130,6 +134,7 @@ class TopKAccuracy(Metric):
         self.k = integer("TopKAccuracy", "k", k, 1)
 
     def counted(self, outputs: Any, targets: Any) -> Tensor:
+        """Samples that are right, and samples that count."""
         self._check(outputs, targets)
         rated = targets != IGNORED
         label = where(rated, targets, 0).long().unsqueeze(-1)
@@ -140,6 +145,7 @@ class TopKAccuracy(Metric):
         return stack([hits.sum(), rated.sum()]).double()
 
     def value(self, sums: NDArray[np.float64]) -> float:
+        """The share of the samples that are right; NaN without any."""
         return _share(sums[0], sums[1])
 
 
@@ -155,6 +161,7 @@ class ConfusionMatrix(Metric):
         self.shape = (self.num_classes**2 + 1,)  # the last one has the rows that do not count
 
     def counted(self, outputs: Any, targets: Any) -> Tensor:
+        """Counts of each pair of a class and what it was taken for, and of the rows that do not count."""
         self._check(outputs, targets)
         C = self.num_classes
         if outputs.shape[-1] != C:
@@ -165,6 +172,7 @@ class ConfusionMatrix(Metric):
         return zeros.scatter_add(0, place, full(place.shape, 1, INT64, place.device))
 
     def value(self, sums: NDArray[np.float64]) -> Any:
+        """The counts as int64   (C, C)"""
         return sums[:-1].reshape(self.num_classes, self.num_classes).astype(np.int64)
 
 

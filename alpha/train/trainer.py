@@ -133,6 +133,17 @@ class Trainer:
             any function of a Tensor (N, H, W, C) in [-1, 1]; or of inputs and targets, which returns both (see
             `alpha.transforms.takes_targets`). It may be another one in each epoch. A module is in evaluation mode in
             `evaluate`, where it leaves out what is random and keeps the size; a function is left out there.
+
+    Examples:
+        >>> import alpha, numpy as np
+        >>> from alpha.data import DataLoader, TensorDataset
+        >>> from alpha.train import Trainer
+        >>> model = alpha.nn.Linear(4, 2)
+        >>> trainer = Trainer(model, alpha.optim.Adam(model.parameters()), "cpu")
+        >>> data = TensorDataset(np.ones((8, 4), np.float32), np.zeros(8, np.int64))
+        >>> rows = trainer.fit(DataLoader(data, batch_size=4), epochs=2, show=None)
+        >>> len(rows), rows[1].train_loss < rows[0].train_loss
+        (2, True)
     """
 
     def __init__(

@@ -22,6 +22,13 @@ class Compose(Sequential):
     """Transforms called one after the other: `Sequential` of a list, as torchvision writes it   (N, H, W, C) -> same
 
     `compose(images, targets)` returns both: targets go through the transforms that take them, such as MixUp.
+
+    Examples:
+        >>> import alpha
+        >>> from alpha import transforms
+        >>> augment = transforms.Compose([transforms.RandomCrop(28), transforms.RandomHorizontalFlip()])
+        >>> augment(alpha.rand(8, 32, 32, 3)).shape
+        (8, 28, 28, 3)
     """
 
     def __init__(self, transforms: Sequence[Module]) -> None:

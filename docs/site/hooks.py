@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import os
 import posixpath
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from mkdocs.structure.files import File
@@ -24,12 +25,32 @@ ELSEWHERE = {  # a page of the site: its file in the repository
     "changelog.md": "CHANGELOG.md",
     "datasets.md": "datasets/README.md",
 }
-API = (  # an object that several have is on the page of the first one, and the others refer to it
-    *("alpha", "alpha.nn", "alpha.nn.functional", "alpha.nn.init", "alpha.nn.utils", "alpha.nn.utils.rnn"),
-    *("alpha.nn.utils.parametrize", "alpha.optim", "alpha.optim.lr_scheduler", "alpha.optim.swa_utils"),
-    *("alpha.data", "alpha.transforms", "alpha.train", "alpha.models", "alpha.models.torchvision"),
-    *("alpha.distributed", "alpha.distributed.optim", "alpha.linalg", "alpha.amp", "alpha.cuda", "alpha.backends"),
-    *("alpha.errors",),
+# an object that several have is on the page of the first one, and the others refer to it
+API = (
+    "alpha",
+    "alpha.nn",
+    "alpha.nn.functional",
+    "alpha.nn.init",
+    "alpha.nn.utils",
+    "alpha.nn.utils.rnn",
+    "alpha.nn.utils.parametrize",
+    "alpha.nn.utils.parametrizations",
+    "alpha.optim",
+    "alpha.optim.lr_scheduler",
+    "alpha.optim.swa_utils",
+    "alpha.data",
+    "alpha.transforms",
+    "alpha.train",
+    "alpha.models",
+    "alpha.models.torchvision",
+    "alpha.distributed",
+    "alpha.distributed.optim",
+    "alpha.linalg",
+    "alpha.amp",
+    "alpha.cuda",
+    "alpha.cuda.accelerator",
+    "alpha.cuda.amp",
+    "alpha.errors",
 )
 TENSOR = "alpha.Tensor"  # its methods have a page of their own
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!\w+:|#)([^)\s#]+)(#[^)\s]*)?\)")
@@ -77,32 +98,53 @@ def _page(name: str) -> str:
 
 
 def public_names(module: ModuleType) -> list[str]:
-    """Public names of a module: its `__all__`, or what it defines or takes from Alpha if it has none."""
-    names = getattr(module, "__all__", None) or [name for name in dir(module) if not name.startswith("_")]
-    return [name for name in names if _is_documented(getattr(module, name))]
+    """Public names of a module: its `__all__`, or the public ones that are defined in it and below."""
+    names: list[str] | None = getattr(module, "__all__", None)
+    if names is None:
+        inside = re.compile(rf"{re.escape(module.__name__)}(\.|$)")
+        names = [n for n in dir(module) if n[0] != "_" and inside.match(getattr(getattr(module, n), "__module__", ""))]
+    return [name for name in names if _has_docstring(getattr(module, name))]
 
 
-def _is_documented(value: Any) -> bool:
-    """True for classes and functions of Alpha; numbers, dtypes and modules have no docstring of their own."""
+def _has_docstring(value: Any) -> bool:
+    """True for classes and functions of Alpha; numbers, dtypes and modules have none of their own."""
     return callable(value) and getattr(value, "__module__", "").startswith("alpha") and hasattr(value, "__qualname__")
 
 
+def members(found: type) -> list[str]:
+    """Public methods and properties that a class has besides those of its bases, if they have a docstring."""
+    inherited = {name: value for base in reversed(found.__mro__[1:]) for name, value in vars(base).items()}
+    return [
+        name
+        for name, value in vars(found).items()
+        if name[0] != "_"
+        and isinstance(value, (FunctionType, property, classmethod, staticmethod))
+        and inspect.getdoc(value)
+        and getattr(value, "__doc__", None) != getattr(inherited.get(name), "__doc__", None)
+    ]
+
+
+def _block(name: str, value: Any) -> str:
+    """Markdown that lets mkdocstrings show a function, or a class with its methods."""
+    shown = sorted(members(value), key=str.lower) if inspect.isclass(value) else []
+    return f"::: {name}\n    options:\n      members: {json.dumps(shown or False)}\n"
+
+
 def _api_pages() -> Iterator[tuple[str, str]]:
-    shown: dict[int, str] = {}
-    options = "    options:\n      members: false\n"
-    yield _page(TENSOR), f"# alpha.Tensor\n\n::: {TENSOR}\n    options:\n      heading_level: 2\n      members: true\n"
+    """The pages of the API with their text."""
+    tensor = importlib.import_module("alpha").Tensor
+    shown = {id(tensor): TENSOR}
+    yield _page(TENSOR), f"# {TENSOR}\n\n{_block(TENSOR, tensor)}"
     for name in API:
         module = importlib.import_module(name)
         about = inspect.cleandoc(module.__doc__ or "").split("\n\n")[0]
         blocks, others = [], []
         for found in sorted(public_names(module), key=lambda name: (name[0].islower(), name.lower())):
             value = getattr(module, found)
-            if f"{name}.{found}" == TENSOR:
-                others.append(f"`{found}`: see [`{TENSOR}`](Tensor.md)")
-            elif first := shown.get(id(value)):
+            if first := shown.get(id(value)):
                 others.append(f"`{found}` is [`{first}`][{first}]")
             else:
                 shown[id(value)] = f"{name}.{found}"
-                blocks.append(f"::: {name}.{found}\n" + ("" if inspect.isclass(value) else options))
+                blocks.append(_block(f"{name}.{found}", value))
         also = "## Other names\n\n" + "\n".join(f"- {line}" for line in others) if others else ""
         yield _page(name), "\n\n".join([f"# {name}", about, *blocks, also]) + "\n"

@@ -182,9 +182,11 @@ def test_distributed(on_cpu: Path) -> None:
         "optimizer": alpha.optim.SGD(model.parameters(), lr=0.1),
         "F": alpha.nn.functional,
     }
-    for block in _blocks("distributed"):
-        code = block.replace('"cuda"', '"cpu"').replace("epochs=25", "epochs=1, show=None")
+    code = "\n".join(_blocks("distributed")).replace('"cuda"', '"cpu"').replace("epochs=25", "epochs=1, show=None")
+    try:
         exec(compile(code, "distributed.md", "exec"), names)
+    finally:
+        alpha.distributed.shutdown()
     assert (on_cpu / "weights.safetensors").is_file()
 
 

@@ -1,4 +1,6 @@
-"""Docstrings of alpha/, examples/ and tests/ begin with a verb or a noun, and not with a fragment of a sentence.
+"""Docstrings: every public name has one, those that people use first have an example, and all begin as they should.
+
+Docstrings of alpha/, examples/ and tests/ begin with a verb or a noun, and not with a fragment of a sentence.
 
 A docstring says what the thing returns or does: "True if X is Y", "Number of X", "Return Y", "The gradient of X". An
 article or an adjective may come before the noun. It does not begin with a question word ("How many", "Whether"), a
@@ -12,11 +14,19 @@ name in the code of the module, class or function, such as an argument.
 from __future__ import annotations
 
 import ast
+import doctest
+import importlib
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
 
 import pytest
+
+import alpha
+from alpha.nn import Module
 
 ROOT = Path(__file__).parents[2]
 FRAGMENT = re.compile(
@@ -94,3 +104,133 @@ def test_a_fragment_is_found_in_every_place(text: str, place: str) -> None:
 )
 def test_a_verb_a_noun_or_code_may_begin(text: str) -> None:
     assert not list(faults(Path("planted.py"), f'def f(x):\n    """{text}"""'))
+
+
+# -- public names ---------------------------------------------------------------------------------
+
+# what a newcomer uses in the first days; each has an example that runs
+FIRST = """
+    alpha: Function Tensor arange capture cat checkpoint einsum from_numpy get_device grad load manual_seed matmul
+    alpha: memory_stats no_grad ones precision rand randint randn relu save softmax stack tensor where zeros
+    alpha.nn: AdaptiveAvgPool2d BatchNorm2d Conv2d ConvTranspose2d CrossEntropyLoss Dropout Embedding Flatten LSTM
+    alpha.nn: LayerNorm Linear MaxPool2d Module MultiheadAttention Parameter ReLU Sequential
+    alpha.nn.functional: conv2d cross_entropy interpolate mse_loss normalize_pixels pad
+    alpha.nn.init: kaiming_normal_
+    alpha.nn.utils: clip_grad_norm_
+    alpha.optim: Adam AdamW SGD
+    alpha.optim.lr_scheduler: CosineAnnealingLR
+    alpha.data: DataLoader Dataset TensorDataset random_split
+    alpha.transforms: Compose
+    alpha.train: Trainer
+    alpha.models: resnet18
+"""
+
+LATER = ("autograd", "data", "distributed", "train", "transforms", "utils")  # modules that `import alpha` does not load
+
+
+def rooms() -> dict[str, ModuleType]:
+    """The modules that a user imports names from: alpha, and those in `__all__` of one of them, but for alpha.ops."""
+    found: dict[str, ModuleType] = {}
+
+    def walk(module: ModuleType) -> None:
+        found[module.__name__] = module
+        for name in [*getattr(module, "__all__", ()), *(LATER if module is alpha else ())]:
+            value = getattr(module, name)
+            if isinstance(value, ModuleType) and value.__name__ not in (*found, "alpha.ops"):
+                walk(value)
+
+    walk(alpha)
+    return found
+
+
+def public() -> Iterator[tuple[str, Any]]:
+    """(name, value) of the public functions and classes of Alpha, each once, and of the methods of these classes."""
+    seen: set[int] = set()
+    for room, module in rooms().items():
+        inside = re.compile(rf"{re.escape(room)}(\.|$)")
+        for name in getattr(module, "__all__", None) or dir(module):
+            value = getattr(module, name)
+            if id(value) in seen or not (inspect.isclass(value) or inspect.isroutine(value)):
+                continue
+            home = getattr(value, "__module__", None) or ""
+            if name[0] == "_" or not (home.startswith("alpha.") if hasattr(module, "__all__") else inside.match(home)):
+                continue
+            seen.add(id(value))
+            yield f"{room}.{name}", value
+            if inspect.isclass(value):
+                yield from ((f"{room}.{name}.{method}", found) for method, found in methods(value))
+
+
+def methods(kind: type) -> Iterator[tuple[str, Any]]:
+    """The public methods and properties that a class defines; the docstring of a base counts for those that it has."""
+    for name, value in vars(kind).items():
+        if name[0] == "_" or not isinstance(value, (FunctionType, property, classmethod, staticmethod)):
+            continue
+        if name == "forward" and issubclass(kind, Module):
+            continue  # the class says what it computes
+        found = getattr(value, "__func__", value)
+        bases = [vars(base).get(name) for base in kind.__mro__[1:]]
+        yield name, next((other for other in (found, *bases) if inspect.getdoc(other)), found)
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    names = dict(public())
+    assert len(names) > 1400
+    assert not [name for name, value in names.items() if not inspect.getdoc(value)]
+
+
+def test_dir_lists_public_names_alone() -> None:
+    for room, module in rooms().items():
+        if hasattr(module, "__all__"):
+            names = set(dir(module)) - {"__version__"}
+            assert names >= set(module.__all__), room
+            assert not [name for name in names - set(module.__all__) if name[0] == "_"], room
+            assert not names & {
+                "Any",
+                "TYPE_CHECKING",
+                "annotations",
+                "core",
+                "importlib",
+                "module",
+                "runtime",
+                "sys",
+            }, room
+    assert {"capture", "data", "float32", "load", "nn", "save", "tensor", "train"} <= set(dir(alpha))
+
+
+def test_the_api_of_the_site_has_every_room() -> None:
+    hooks = (ROOT / "docs" / "site" / "hooks.py").read_text()
+    left_out = {"alpha.autograd", "alpha.utils", "alpha.nn.modules", "alpha.backends"}  # other names of what is there
+    for room, module in rooms().items():
+        own = [name for name, value in public() if name.rpartition(".")[0] == room and inspect.isroutine(value)]
+        if own and not any(room == name or room.startswith(f"{name}.") for name in left_out):
+            assert f'"{room}"' in hooks, f"{room} has no page: {module.__name__}"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"{room.strip()}.{name}"
+        for line in FIRST.split("\n")
+        if line
+        for room, _, names in [line.partition(":")]
+        for name in names.split()
+    ],
+)
+def test_what_people_use_first_has_an_example(name: str) -> None:
+    room, _, last = name.rpartition(".")
+    assert ">>> " in (inspect.getdoc(getattr(importlib.import_module(room), last)) or "")
+
+
+def test_examples_run_as_printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Every `>>>` of a public docstring; those that write files do so in a temporary folder."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.NORMALIZE_WHITESPACE)
+    printed: list[str] = []
+    parser = doctest.DocTestParser()
+    for name, value in public():
+        text = inspect.getdoc(value) or ""
+        if ">>> " in text:
+            runner.run(parser.get_doctest(text, {}, name, None, None), out=printed.append)
+    assert runner.summarize(verbose=False).attempted > 150
+    assert not printed, "".join(printed)

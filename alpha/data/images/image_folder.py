@@ -97,6 +97,7 @@ class ImageFolder(Dataset[tuple[Any, int]]):
 
     @property
     def targets(self) -> NDArray[np.int32]:
+        """The label of each image   (N,) int32"""
         return self.samples.labels
 
     def __len__(self) -> int:

@@ -3,6 +3,9 @@
 if isinstance(layer, nn.modules.batchnorm._BatchNorm): ..
 """
 
+from alpha.core.missing_names import tell_instead as _tell_instead
 from alpha.nn.modules import batchnorm, conv
 
 __all__ = ["batchnorm", "conv"]
+
+_tell_instead(__name__)

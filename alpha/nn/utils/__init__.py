@@ -17,4 +17,22 @@ from alpha.nn.utils.norms import weight_norm as weight_norm
 from alpha.nn.utils.vectors import parameters_to_vector as parameters_to_vector
 from alpha.nn.utils.vectors import vector_to_parameters as vector_to_parameters
 
+__all__ = [
+    "clip_grad_norm_",
+    "clip_grad_value_",
+    "clip_grads_with_norm_",
+    "fuse_conv_bn_eval",
+    "fuse_linear_bn_eval",
+    "get_total_norm",
+    "parameters_to_vector",
+    "parametrizations",
+    "parametrize",
+    "remove_spectral_norm",
+    "remove_weight_norm",
+    "rnn",
+    "spectral_norm",
+    "vector_to_parameters",
+    "weight_norm",
+]
+
 _tell_instead(__name__)

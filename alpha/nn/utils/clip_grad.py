@@ -48,6 +48,15 @@ def clip_grad_norm_(
     Raises:
         NonFiniteError: the norm is not finite, if `error_if_nonfinite`; it is a `RuntimeError`.
         GradientError: gradients of parameters that other ranks update were not reduced.
+
+    Examples:
+        >>> import alpha
+        >>> w = alpha.ones(4, requires_grad=True)
+        >>> (w * 3).sum().backward()
+        >>> alpha.nn.utils.clip_grad_norm_([w], 1.0).item()  # the norm before
+        6.0
+        >>> [round(value, 4) for value in w.grad.tolist()]
+        [0.5, 0.5, 0.5, 0.5]
     """
     most = _natural("clip_grad_norm_", "max_norm", max_norm)
     listed = _listed(parameters)

@@ -101,28 +101,36 @@ class PackedSequence(_Fields):
         return made
 
     def cpu(self) -> PackedSequence:
+        """The sequences on the cpu."""
         return self.to("cpu")
 
     def cuda(self, device: Any = None, non_blocking: bool = False) -> PackedSequence:
+        """The sequences on a GPU, by default the first."""
         return self.to("cuda" if device is None else device, non_blocking=non_blocking)
 
     def float(self) -> PackedSequence:
+        """The values as float32."""
         return self.to("float32")
 
     def double(self) -> PackedSequence:
+        """The values as float64."""
         return self.to("float64")
 
     def bfloat16(self) -> PackedSequence:
+        """The values as bfloat16."""
         return self.to("bfloat16")
 
     def long(self) -> PackedSequence:
+        """The values as int64."""
         return self.to("int64")
 
     def int(self) -> PackedSequence:
+        """The values as int32."""
         return self.to("int32")
 
     @property
     def is_cuda(self) -> bool:
+        """True if the values are on a GPU."""
         return self.data.is_cuda
 
 

@@ -6,6 +6,7 @@ State dicts have PyTorch's names, and `load_state_dict` takes PyTorch's with lay
 from __future__ import annotations
 
 from alpha.autograd.grad_mode import no_grad
+from alpha.core.missing_names import tell_instead as _tell_instead
 from alpha.core.numerics import precision
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
@@ -13,6 +14,8 @@ from alpha.module.module import Buffer, Module
 from alpha.nn.utils.parametrize import register_parametrization
 from alpha.ops.array.creation import randn
 from alpha.ops.kernel.options import integer, real
+
+__all__ = ["spectral_norm", "weight_norm"]
 
 
 class WeightNorm(Module):
@@ -31,6 +34,7 @@ class WeightNorm(Module):
         return v * (g / self._norm(v))
 
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """The norm and the direction that give this weight."""
         with no_grad():
             return self._norm(weight), weight.clone()
 
@@ -90,6 +94,7 @@ def matrix_of(weight: Tensor, order: tuple[int, ...]) -> Tensor:
 
 
 def unit(x: Tensor, eps: float) -> Tensor:
+    """The vector divided by its norm, which counts as at least eps   x (N,) -> (N,)"""
     return x / x.norm().clamp(eps)
 
 
@@ -148,3 +153,6 @@ def axis_of(operator: str, module: Module, name: str, weight: Tensor, dim: int) 
     if name not in module._filters or axis == 0:
         return axis
     return rank - 1 if axis == 1 else axis - 1
+
+
+_tell_instead(__name__)

@@ -6,9 +6,12 @@ import functools
 from typing import Any
 
 from alpha.autograd.versions import array_of
+from alpha.core.missing_names import tell_instead as _tell_instead
 from alpha.core.tensor import Tensor
 from alpha.module.module import Module, Parameter
 from alpha.nn.containers import ModuleList
+
+__all__ = ["ParametrizationList", "is_parametrized", "register_parametrization", "remove_parametrizations"]
 
 
 class ParametrizationList(ModuleList):
@@ -160,3 +163,6 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
         delattr(module, "parametrizations")
     setattr(module, tensor_name, kept)
     return module
+
+
+_tell_instead(__name__)

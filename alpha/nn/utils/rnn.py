@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from alpha.core.missing_names import tell_instead as _tell_instead
 from alpha.core.tensor import Tensor, full
 from alpha.errors import ShapeError, type_name
 from alpha.nn.utils.packed_sequence import PackedSequence as PackedSequence
@@ -27,6 +28,17 @@ from alpha.ops.kernel.kept_tables import Rows
 from alpha.ops.kernel.options import integer
 from alpha.ops.sequence import packing
 from alpha.ops.sequence.packing import Counts
+
+__all__ = [
+    "PackedSequence",
+    "invert_permutation",
+    "pack_padded_sequence",
+    "pack_sequence",
+    "pad_packed_sequence",
+    "pad_sequence",
+    "unpack_sequence",
+    "unpad_sequence",
+]
 
 
 def _lengths(operator: str, lengths: Any) -> Counts:
@@ -190,3 +202,6 @@ def unpad_sequence(padded_sequences: Tensor, lengths: Any, batch_first: bool = F
     if len(rows) != len(counts):
         raise ShapeError(f"unpad_sequence: {len(counts)} lengths for {len(rows)} sequences")
     return [row[:length] for row, length in zip(rows, counts, strict=True)]
+
+
+_tell_instead(__name__)

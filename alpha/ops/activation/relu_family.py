@@ -30,13 +30,25 @@ __all__ = ["ELU", "LeakyReLU", "ReLU", "elu", "leaky_relu", "relu"]
 
 @check_arguments
 def relu(x: Tensor, inplace: bool = False) -> Tensor:
-    """Y = max(X, 0)   x (...) -> (...)"""
+    """Y = max(X, 0)   x (...) -> (...)
+
+    Examples:
+        >>> import alpha
+        >>> alpha.relu(alpha.tensor([-1.0, 2.0])).tolist()
+        [0.0, 2.0]
+    """
     return RELU(x, inplace=inplace)
 
 
 @function_layer(relu)
 class ReLU(FunctionLayer):
-    """Y = max(X, 0)"""
+    """Y = max(X, 0)
+
+    Examples:
+        >>> import alpha
+        >>> alpha.nn.ReLU()(alpha.tensor([-1.0, 2.0])).tolist()
+        [0.0, 2.0]
+    """
 
     inplace: bool = False
 

@@ -173,6 +173,11 @@ def softmax(x: AnyTensor, dim: int | None = None, *, dtype: DTypeLike = None) ->
     Args:
         dim: the axis, for class scores -1. Better given: None is 0 for tensors of 0, 1 or 3 axes, otherwise 1.
         dtype: cast x to it first.
+
+    Examples:
+        >>> import alpha
+        >>> alpha.softmax(alpha.zeros(4), dim=-1).tolist()
+        [0.25, 0.25, 0.25, 0.25]
     """
     return _softmax("softmax", x, dim, dtype, False)
 

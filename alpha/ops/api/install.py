@@ -157,6 +157,7 @@ def _cast_to(dtype: str) -> Callable[[Tensor], Tensor]:
     def method(x: Tensor) -> Tensor:
         return x.astype(dtype)
 
+    method.__doc__ = f"The values as {dtype}; the tensor itself if it has that dtype."
     return method
 
 
@@ -179,14 +180,17 @@ def _overwriting(step: Callable[..., Tensor]) -> Callable[[Tensor], Tensor]:
     def method(x: Tensor) -> Tensor:
         return step(x, inplace=True)
 
+    method.__doc__ = "The function of this name in place: the result overwrites x, which is returned."
     return method
 
 
 def _view(x: Tensor, *shape: int | tuple[int, ...]) -> Tensor:
+    """The same memory with another shape, as `reshape`; one length may be -1."""
     return x.reshape(*shape)
 
 
 def _where(x: Tensor, condition: Tensor, other: Any) -> Tensor:
+    """x where the condition is true, and `other` elsewhere; shapes are broadcast."""
     found: Tensor = where.where(condition, x, other)
     return found
 

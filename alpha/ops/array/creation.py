@@ -136,7 +136,14 @@ def zeros(
     device: Where = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor of zeros of that shape, by default float32 on cpu."""
+    """A tensor of zeros of that shape, by default float32 on cpu.
+
+    Examples:
+        >>> import alpha
+        >>> alpha.zeros(2, 3)
+        tensor([[0., 0., 0.],
+                [0., 0., 0.]], float32, device='cpu')
+    """
     return Tensor(device_of(device).zeros(shape_of("zeros", lengths, size), as_dtype(dtype)), requires_grad)
 
 
@@ -147,7 +154,14 @@ def ones(
     device: Where = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor of ones of that shape, by default float32 on cpu."""
+    """A tensor of ones of that shape, by default float32 on cpu.
+
+    Examples:
+        >>> import alpha
+        >>> alpha.ones((2, 2), dtype="int64")
+        tensor([[1, 1],
+                [1, 1]], int64, device='cpu')
+    """
     return Tensor(filled(shape_of("ones", lengths, size), 1, dtype, device_of(device)).array, requires_grad)
 
 
@@ -178,7 +192,14 @@ def as_tensor(data: Any, dtype: DTypeLike = None, device: Where = None) -> Tenso
 
 
 def from_numpy(array: Any) -> Tensor:
-    """A tensor with the values of a numpy array; unlike PyTorch's it is a copy."""
+    """A tensor with the values of a numpy array; unlike PyTorch's it is a copy.
+
+    Examples:
+        >>> import alpha
+        >>> import numpy as np
+        >>> alpha.from_numpy(np.arange(3)).tolist()
+        [0, 1, 2]
+    """
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_numpy: a {type(array).__name__} is no numpy array; use alpha.tensor(..)")
     return tensor(array)
@@ -287,6 +308,13 @@ def arange(
 
     Args:
         dtype: by default int64 if all numbers are integers, else float32.
+
+    Examples:
+        >>> import alpha
+        >>> alpha.arange(4)
+        tensor([0, 1, 2, 3], int64, device='cpu')
+        >>> alpha.arange(0, 1, 0.25).tolist()
+        [0.0, 0.25, 0.5, 0.75]
     """
     first, last = (0, start) if end is None else (start, end)
     numbers = [real("arange", name, v) for name, v in (("start", first), ("end", last), ("step", step))]
@@ -366,7 +394,15 @@ def rand(
     device: Where = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Random numbers from 0 up to, and without, 1, equally distributed."""
+    """Random numbers from 0 up to, and without, 1, equally distributed.
+
+    Examples:
+        >>> import alpha
+        >>> alpha.manual_seed(0)
+        >>> x = alpha.rand(2, 3)
+        >>> x.shape, bool((0 <= x).all() and (x < 1).all())
+        ((2, 3), True)
+    """
     shape, kind = shape_of("rand", lengths, size), floating_dtype("rand", dtype)
     stream = next_stream("rand", generator)
     return Tensor(drawn(shape, UNIFORM, 0.0, 1.0, kind, device_of(device), stream), requires_grad)
@@ -380,7 +416,14 @@ def randn(
     device: Where = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Random numbers of a normal distribution of mean 0 and deviation 1."""
+    """Random numbers of a normal distribution of mean 0 and deviation 1.
+
+    Examples:
+        >>> import alpha
+        >>> alpha.manual_seed(0)
+        >>> alpha.randn(2, 3).shape
+        (2, 3)
+    """
     shape, kind = shape_of("randn", lengths, size), floating_dtype("randn", dtype)
     stream = next_stream("randn", generator)
     return Tensor(drawn(shape, NORMAL, 0.0, 1.0, kind, device_of(device), stream), requires_grad)
@@ -399,6 +442,11 @@ def randint(
 
     Raises:
         ValueError: there is no integer from low to high, or there are more than 2^32.
+
+    Examples:
+        >>> import alpha
+        >>> alpha.randint(0, 10, (3,)).dtype
+        dtype('int64')
     """
     if size is None:
         low, high, size = 0, low, high

@@ -61,6 +61,11 @@ def cat(tensors: Tensors, dim: int = 0) -> Tensor:
     Raises:
         TypeError: tensors is no list of tensors.
         ShapeError: lengths of other axes differ.
+
+    Examples:
+        >>> import alpha
+        >>> alpha.cat([alpha.zeros(1, 2), alpha.ones(1, 2)]).tolist()
+        [[0.0, 0.0], [1.0, 1.0]]
     """
     given = tensors_of("cat", tensors)
     numbered = [(i, x) for i, x in enumerate(given) if x.shape != (0,)] or [(0, given[0])]
@@ -87,6 +92,11 @@ def stack(tensors: Tensors, dim: int = 0) -> Tensor:
     Raises:
         TypeError: tensors is no list of tensors.
         ShapeError: the shapes differ.
+
+    Examples:
+        >>> import alpha
+        >>> alpha.stack([alpha.arange(2), alpha.arange(2)], dim=1).tolist()
+        [[0, 0], [1, 1]]
     """
     given = tensors_of("stack", tensors)
     if any(x.shape != given[0].shape for x in given):

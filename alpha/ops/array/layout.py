@@ -143,7 +143,14 @@ def _axis(name: str, x: Tensor, dim: int, rank: int) -> int:
 
 @check_arguments
 def normalize_pixels(x: AnyTensor) -> Tensor:
-    """uint8 pixels 0..255 to float32 in [-1, 1]   x (...) -> (...)"""
+    """uint8 pixels 0..255 to float32 in [-1, 1]   x (...) -> (...)
+
+    Examples:
+        >>> import alpha
+        >>> import alpha.nn.functional as F
+        >>> F.normalize_pixels(alpha.tensor([0, 255], dtype="uint8")).tolist()
+        [-1.0, 1.0]
+    """
     if x.dtype != np.uint8:
         raise TypeError(f"normalize_pixels: uint8 pixels are needed, not {x.dtype.name}")
     return Tensor(cast(array_of(x), FLOAT32, 2.0 / 255.0, -1.0))

@@ -55,6 +55,12 @@ def pad(x: AnyTensor, pad: Sequence[int], mode: str = "constant", value: float |
 
     Raises:
         ShapeError: there are more pairs than axes, or an axis is too short for its numbers.
+
+    Examples:
+        >>> import alpha
+        >>> import alpha.nn.functional as F
+        >>> F.pad(alpha.ones(1, 4, 4, 8), (0, 0, 1, 1, 1, 1)).shape  # rows and columns
+        (1, 6, 6, 8)
     """
     numbers = lengths_of("pad", "pad", pad, -(2**62))
     if mode not in MODES:

@@ -103,6 +103,12 @@ def conv2d(
         TypeError: x, weight or bias is not a Tensor of floating numbers, or a size is not an integer.
         ValueError: negative_slope is not between 0 and 1, a stride or dilation is below 1, a padding is negative, or
             "same" is given with another stride than 1.
+
+    Examples:
+        >>> import alpha
+        >>> import alpha.nn.functional as F
+        >>> F.conv2d(alpha.ones(1, 5, 5, 3), alpha.ones(8, 3, 3, 3), padding=1).shape
+        (1, 5, 5, 8)
     """
     if statistics is not None:
         statistics.take({})  # what is there may be from an earlier call

@@ -345,6 +345,12 @@ def interpolate(
     Raises:
         ShapeError: x has not the axes of the mode, or is or would be empty.
         ValueError: not one of size and scale_factor, or an argument has a value that is not offered.
+
+    Examples:
+        >>> import alpha
+        >>> import alpha.nn.functional as F
+        >>> F.interpolate(alpha.ones(1, 8, 8, 3), scale_factor=2).shape
+        (1, 16, 16, 3)
     """
     if antialias and mode not in ANTIALIASED:
         raise ValueError(

@@ -61,6 +61,12 @@ def where(condition: AnyTensor, x: Any = None, other: Any = None) -> Any:
 
     condition (...) of bools, x (...), other (...) -> the broadcast shape
     Without x and other it is `nonzero(condition, as_tuple=True)`.
+
+    Examples:
+        >>> import alpha
+        >>> x = alpha.tensor([-1.0, 2.0])
+        >>> alpha.where(x > 0, x, 0.0).tolist()
+        [0.0, 2.0]
     """
     if x is None and other is None:
         return nonzero(condition, as_tuple=True)

@@ -254,6 +254,13 @@ def cross_entropy(
             not the shape of x either.
         DeviceError: x and target are on different devices.
         ValueError: an argument has a value that means nothing or that is not offered.
+
+    Examples:
+        >>> import alpha
+        >>> import alpha.nn.functional as F
+        >>> logits = alpha.tensor([[2.0, 0.0], [0.0, 2.0]])
+        >>> round(F.cross_entropy(logits, alpha.tensor([0, 1])).item(), 4)
+        0.1269
     """
     check_reduction("cross_entropy", size_average, reduce, reduction)
     return loss_of_classes(
@@ -270,7 +277,14 @@ def cross_entropy(
 
 @function_layer(cross_entropy, ignore_index=check_ignored, label_smoothing=check_smoothing)
 class CrossEntropyLoss(LossLayer):
-    """Softmax cross-entropy of logits (N, .., C) and labels (N, ..); the arguments are those of `cross_entropy`."""
+    """Softmax cross-entropy of logits (N, .., C) and labels (N, ..); the arguments are those of `cross_entropy`.
+
+    Examples:
+        >>> import alpha
+        >>> loss = alpha.nn.CrossEntropyLoss()
+        >>> round(loss(alpha.zeros(4, 10), alpha.tensor([0, 1, 2, 3])).item(), 4)
+        2.3026
+    """
 
     weight: Tensor | None = None
     size_average: None = None

@@ -122,6 +122,12 @@ def mse_loss(
     """(x - target)^2, and its mean or sum   x, target (...) -> () or (...)
 
     The arguments are those of `l1_loss`.
+
+    Examples:
+        >>> import alpha
+        >>> import alpha.nn.functional as F
+        >>> F.mse_loss(alpha.ones(3), alpha.zeros(3)).item()
+        1.0
     """
     check_reduction("mse_loss", size_average, reduce, reduction)
     _warn_of_two_shapes("mse_loss", x, target)

@@ -33,6 +33,11 @@ def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
     Raises:
         ValueError: the equation is not one, or does not fit the operands.
         ShapeError: two axes of one letter have other lengths.
+
+    Examples:
+        >>> import alpha
+        >>> alpha.einsum("bij,bjk->bik", alpha.ones(5, 2, 3), alpha.ones(5, 3, 4)).shape
+        (5, 2, 4)
     """
     given: tuple[object, ...] = operands
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):

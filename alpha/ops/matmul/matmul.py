@@ -144,6 +144,11 @@ def matmul(x: Tensor, other: Tensor) -> Tensor:
 
     Raises:
         ShapeError: the inner lengths differ, or the batch axes do not broadcast.
+
+    Examples:
+        >>> import alpha
+        >>> alpha.matmul(alpha.ones(2, 3), alpha.ones(3, 4)).shape
+        (2, 4)
     """
     if not x.ndim or not other.ndim or x.shape[-1] != other.shape[-min(2, other.ndim)]:
         raise ShapeError(f"matmul: x (..., M, K) and other (..., K, N) are needed  (x {x.shape}, other {other.shape})")

@@ -25,6 +25,19 @@ class CosineAnnealingLR(LRScheduler):
         T_max: steps until `eta_min` is reached. After 2 T_max steps lr has its first value again.
         eta_min: the least learning rate.
         last_epoch: the number of the last step; -1 begins anew.
+
+    Examples:
+        >>> import alpha
+        >>> optimizer = alpha.optim.SGD([alpha.ones(1, requires_grad=True)], lr=1.0)
+        >>> schedule = alpha.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=2)
+        >>> rates = []
+        >>> for _ in range(2):
+        ...     rates.append(round(optimizer.param_groups[0]["lr"], 2))
+        ...     optimizer.step()
+        ...     schedule.step()
+        ...
+        >>> rates
+        [1.0, 0.5]
     """
 
     rules: ClassVar[Mapping[str, Rule]] = {"T_max": positive, "eta_min": natural}

@@ -33,6 +33,7 @@ class Result:
 
     @property
     def images_per_second(self) -> float:
+        """Images of the epoch over its seconds."""
         return self.images / self.seconds
 
 
@@ -59,6 +60,7 @@ class Row:
 
     @classmethod
     def of(cls, epoch: int, trained: Result, tested: Result | None) -> Row:
+        """The row of an epoch, from what training and, if there was one, evaluation gave."""
         metrics = {f"train_{name}": value for name, value in trained.metrics.items()}
         if tested is not None:
             metrics |= {f"test_{name}": value for name, value in tested.metrics.items()}
@@ -124,6 +126,7 @@ class History:
         return other
 
     def append(self, row: Row) -> None:
+        """Add the row of an epoch, and write the file."""
         self.rows.append(row)
         self.save()
 
