@@ -52,6 +52,9 @@ API = (
     "alpha.cuda.amp",
     "alpha.errors",
 )
+# weights of pages among the results of a search: guides are first, then these, then those and the API
+INSIDE = ("architecture.md", "benchmarks.md", "contributing.md", "datasets.md", "glossary.md", "scaling.md")
+LISTS = ("changelog.md", "coverage.md")
 TENSOR = "alpha.Tensor"  # its methods have a page of their own
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!\w+:|#)([^)\s#]+)(#[^)\s]*)?\)")
 
@@ -76,6 +79,9 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Let links lead to pages of the site. A link to a source file becomes its text, for the site has no sources."""
     here = page.file.src_uri
+    page.meta["search"] = {
+        "boost": 0.4 if here.startswith("api/") or here in LISTS else 0.8 if here in INSIDE or "/" in here else 2
+    }
     folder = posixpath.dirname(ELSEWHERE.get(here, f"docs/{here}"))
     places = {source: name for name, source in ELSEWHERE.items()}
 

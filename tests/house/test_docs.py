@@ -355,3 +355,16 @@ def test_notebooks(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     client.execute()
     last = notebook.cells[-1].outputs[-1]
     assert len(last.get("text") or last.data["text/plain"]) > 20
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("early stopping", "TensorBoard", "fine-tuning", "pretrained weights", "DLPack", "confusion matrix", "ONNX"),
+        *("notebooks", "Windows", "macOS", "torchrun", "mixup", "own operator", "batch size", "label smoothing"),
+        *("lr_find", "mixed precision", "out of memory", "checkpointing", "profiler", "determinism", "safetensors"),
+    ],
+)
+def test_words_that_people_look_for_are_on_a_page(words: str) -> None:
+    """The search of the site finds words in the pages; a subject that Alpha has not is named, too."""
+    assert any(words.lower() in page.read_text().lower() for page in PAGES.values())
