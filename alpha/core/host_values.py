@@ -53,6 +53,22 @@ def host_array(data: Any) -> npt.NDArray[Any]:
         raise TypeError(f"tensor: numpy cannot read the values of a {type(data).__name__}: {error}") from None
 
 
+def torch_tensor(values: npt.NDArray[Any]) -> Any:
+    """A tensor of PyTorch on the host with these values, in memory of its own.
+
+    Raises:
+        ImportError: PyTorch is not installed.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError("tensors of PyTorch need PyTorch: pip install torch") from error
+    array = np.array(values, order="C")
+    if array.dtype == BFLOAT16:  # which numpy has not
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
 WIDER = {"int8": np.int32, "int16": np.int32, "uint16": np.int32, "uint32": np.int64, "float16": np.float32}
 
 

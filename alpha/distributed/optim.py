@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -26,6 +26,9 @@ from alpha.errors import DistributedError, GradientError, type_name
 from alpha.optim.optimizer import Optimizer, Parameters
 from alpha.runtime.ranks import rank, world_size
 from alpha.runtime.recording import phase
+
+if TYPE_CHECKING:
+    from alpha.module.module import Module
 
 __all__ = ["ZeroRedundancyOptimizer"]
 
@@ -287,32 +290,34 @@ class ZeroRedundancyOptimizer(Optimizer):
     def _versions(self) -> list[int]:
         return [parameter._version.value for parameter in self._parameters()]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, *, layout: str = "NHWC", model: Module | None = None) -> dict[str, Any]:
         """A `state_dict()` of `optimizer_class` without sharing, for any number of ranks; see `Optimizer.state_dict`.
 
         Raises:
             DistributedError: `consolidate_state_dict` was not called since the last step, or for another rank.
         """
         if not self._shared():
-            return self.optim.state_dict()
+            return self.optim.state_dict(layout=layout, model=model)
         whole = _whole.get(self)
         if whole is None or whole.written != self._versions():
             raise DistributedError(
                 f"{NAME}: rank {rank()} has a share of the state alone; call consolidate_state_dict(to={rank()}) on "
                 "all ranks before, after the last step (a Run does so by itself)"
             )
-        return {**self.optim.state_dict(), "state": {number: dict(slots) for number, slots in whole.states.items()}}
+        state = {**self.optim.state_dict(), "state": {number: dict(slots) for number, slots in whole.states.items()}}
+        return self.optim._in_layout(state, layout, model)
 
     def local_state_dict(self) -> dict[str, Any]:
         """A `state_dict()` of this rank's parameters alone, which `load_state_dict` takes on the same rank."""
         return self.optim.state_dict()
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any], *, model: Module | None = None) -> None:
         """Go on from a `state_dict()`, of this optimizer or of an `optimizer_class`, with this rank's share of it.
 
         Raises:
             CheckpointError: lists every mismatch at once; nothing has changed then.
         """
+        state_dict = self.optim._of_alpha(state_dict, model)
         if not self._shared():
             self.optim.load_state_dict(state_dict)
         else:

@@ -30,7 +30,7 @@ from alpha.core.tensor import Tensor, tensor
 from alpha.errors import AlphaError, CheckpointError, type_name
 from alpha.io.files import check_readable, write_atomically
 from alpha.io.pickles import filled, with_results, without_gc
-from alpha.io.tensor_files import read_tensor_file, tensor_file, unique
+from alpha.io.tensor_files import METADATA, read_tensor_file, tensor_file, unique
 from alpha.io.torch_files import is_torch_file, read_torch_file
 from alpha.module.module import Module, Parameter
 from alpha.module.state_dict import StateDict, common_layout
@@ -61,7 +61,8 @@ def save(obj: Any, f: str | os.PathLike[str] | Writable) -> None:
     Args:
         obj: a Tensor, an array of numpy, a number, text, bytes, None, or dicts, lists, tuples and sets of them. A state
             dict keeps its layout, a Tensor its device, its dtype and `requires_grad`; the tensors of a state dict are
-            loaded on the host.
+            loaded on the host. A state dict alone is stored under its names, so that any reader of safetensors reads
+            it: `safetensors.torch.load_file` that of `model.state_dict(layout="NCHW")`, for PyTorch.
         f: a path, whose file appears whole or not at all, or a binary file.
 
     Raises:
@@ -78,7 +79,7 @@ def save(obj: Any, f: str | os.PathLike[str] | Writable) -> None:
     """
     if isinstance(f, io.TextIOBase) or not (isinstance(f, (str, os.PathLike)) or hasattr(f, "write")):
         raise TypeError(f"save: f is a {type_name(f)}; a path or a file that is open for writing bytes is needed")
-    arrays: dict[str, Values] = {}
+    arrays = _Arrays(obj if isinstance(obj, StateDict) else {})
     text = json.dumps(_packed(obj, "obj", arrays))
     try:
         parts = tensor_file(arrays, {KEY: text})
@@ -187,14 +188,36 @@ def _object(path: Path, name: str, place: Placed) -> Any:
 # -- Alpha's files ----------------------------------------------------------------------------------------------------
 
 
-def _packed(value: Any, where: str, arrays: dict[str, Values], around: tuple[Any, ...] = ()) -> Any:
-    """Value as JSON, with arrays by their numbers; `around` are the parts that the value is in."""
+class _Arrays(dict[str, Values]):
+    """The arrays of a file: those of a state dict by their names in it, if it is all that is saved, others by number.
+
+    Args:
+        named: the state dict, or an empty dict.
+    """
+
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._names = iter(list(named))
+        self._named = all(
+            isinstance(key, str) and key != METADATA and isinstance(part, (Tensor, np.ndarray))
+            for key, part in named.items()
+        )
+
+    def put(self, array: Values) -> str:
+        """Keep an array; the name under which the file has it."""
+        name = next(self._names, None) if self._named else None
+        name = str(len(self)) if name is None else name
+        self[name] = np.asarray(array, order="C")
+        return name
+
+
+def _packed(value: Any, where: str, arrays: _Arrays, around: tuple[Any, ...] = ()) -> Any:
+    """Value as JSON, with arrays by their names in the file; `around` are the parts that the value is in."""
 
     def put(array: Values) -> str:
         if array.dtype.kind not in "biuf" and array.dtype != BFLOAT16:
             raise TypeError(f"save: {where} is an array of {array.dtype.name}, which no tensor has")
-        arrays[str(len(arrays))] = np.asarray(array, order="C")
-        return str(len(arrays) - 1)
+        return arrays.put(array)
 
     if value is None or type(value) in (bool, int, float, str):
         return value

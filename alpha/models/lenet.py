@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from alpha import nn
 from alpha.core.tensor import Tensor
+from alpha.module.flattened import remember
 
 
 class LeNet(nn.Module):
@@ -24,6 +25,7 @@ class LeNet(nn.Module):
             nn.Tanh(),
             nn.Linear(84, num_classes),
         )
+        remember(self, "classifier.1", (16, 5, 5))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.classifier(self.features(x))  # type: ignore[no-any-return]

@@ -11,21 +11,22 @@ from alpha.core.host_values import DTypeLike
 from alpha.core.missing_names import MissingName
 from alpha.core.no_effect import check_memory_format
 from alpha.core.numerics import BFLOAT16
-from alpha.core.origins import Origin, settle
+from alpha.core.origins import LAYOUTS, Origin, settle
 from alpha.core.tensor import Tensor, as_dtype
 from alpha.errors import CheckpointError
+from alpha.module.flattened import Names, advice_of_flattened
 from alpha.module.hooks import Hooked, call_with_backward_hooks, hooks_act
 from alpha.module.parameter import Buffer, Parameter, fill, move, state_of, with_place
 from alpha.module.state_dict import (
-    FlattenedMaps,
     IncompatibleKeys,
-    Names,
     StateDict,
-    advice_of_flattened,
+    TorchLayout,
     advice_of_namesake,
     of_pytorch,
     read_state,
     targets_of,
+    unturned,
+    weights_of,
 )
 from alpha.runtime import Device, get_device
 from alpha.runtime.registry import names_device
@@ -96,6 +97,8 @@ class Module(Hooked):
 
     _filters: ClassVar[tuple[str, ...]] = ()  # parameters of a layer that PyTorch has with channels second
     _namesake: ClassVar[tuple[str, str]] = ("", "")  # how names of another network's weights begin, and what to do then
+    _maps: Mapping[tuple[str, bool], tuple[int, ...]] = {}  # see alpha/module/flattened.py
+    _unturned: frozenset[str] = frozenset()  # tensors of four axes that PyTorch's weights have as the module has them
     _awaited: Mapping[str, bool] = {}  # whether it is persistent, for each Buffer in whose place there is None
 
     training = True
@@ -247,19 +250,56 @@ class Module(Hooked):
         """Tensors of a state dict, by dotted name; a shared tensor has each of its names."""
         return {name: value for name, value in self.named_tensors(remove_duplicate=False) if _is_state(value)}
 
-    def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> StateDict:
-        """All parameters and persistent buffers by dotted name, detached; its `layout` is "NHWC".
+    def state_dict(
+        self,
+        *,
+        prefix: str = "",
+        keep_vars: bool = False,
+        layout: str = "NHWC",
+        flattened: Names | None = None,
+        unflattened: Names | None = None,
+    ) -> StateDict:
+        """All parameters and persistent buffers by dotted name, detached, in Alpha's layout or in PyTorch's.
 
-        The tensors share the memory of the module's own, as in PyTorch, so a later step changes them;
-        `copy.deepcopy(..)` or `.numpy()` keeps the values of now. A shared one comes under each of its names, as one
-        tensor. What a lazy layer has not initialised yet is there as an `UninitializedParameter` or an
+        With the layout "NHWC" the tensors share the memory of the module's own, as in PyTorch, so a later step changes
+        them; `copy.deepcopy(..)` or `.numpy()` keeps the values of now. A shared one comes under each of its names, as
+        one tensor. What a lazy layer has not initialised yet is there as an `UninitializedParameter` or an
         `UninitializedBuffer`.
+
+        With the layout "NCHW" they are copies on the host as PyTorch has them: filters are (OC, IC, FH, FW), and layers
+        that take or make flattened maps count features as PyTorch does. `.torch()` of the result is a dict of PyTorch's
+        tensors for `torch_model.load_state_dict`, and `alpha.save(result, "x.safetensors")` writes a file that
+        `safetensors.torch.load_file` reads.
 
         Args:
             prefix: put before each name.
             keep_vars: give the parameters and buffers themselves.
+            layout: "NHWC" or "NCHW".
+            flattened, unflattened: with "NCHW", layers that take or make flattened maps, as of `load_state_dict`;
+                without both, what the layers know of themselves, and a warning names others that may be meant.
+
+        Raises:
+            ValueError: the layout is another one, or arguments do not go together.
         """
+        if layout not in LAYOUTS:
+            raise ValueError(f"state_dict: layout={layout!r} is not one of 'NHWC', 'NCHW'")
         own = self._state()
+        if layout == "NCHW":
+            if keep_vars:
+                raise ValueError("state_dict: keep_vars gives the parameters themselves, which are in NHWC")
+            turning = TorchLayout(self, flattened, unflattened)
+            problems = turning.maps.turn({})[1] if turning.maps.given else []
+            named = [text for text in problems if "no layer and no tensor" in text]
+            if named:
+                raise ValueError("\n  ".join(["state_dict:", *named]))
+            if not turning.maps.given and (
+                advice := advice_of_flattened(self, set(own), turning.maps.settled(self), "state_dict")
+            ):
+                warnings.warn(advice, stacklevel=2)
+            turning.maps.remember(self)
+            return turning.state(prefix)
+        if flattened is not None or unflattened is not None:
+            raise ValueError("state_dict: flattened= and unflattened= are for layout='NCHW'")
         values = {id(value): value if keep_vars else state_of(value) for value in own.values()}
         return StateDict(((prefix + name, values[id(value)]) for name, value in own.items()), layout="NHWC")
 
@@ -277,8 +317,10 @@ class Module(Hooked):
         PyTorch has filters as (OC, IC, FH, FW), and those of a transposed convolution as (IC, OC, FH, FW). With
         layout="NCHW" the second axis becomes the last one, in the filters of convolutions with one to three axes and in
         each other value of four axes, unless only the value as it is fits, as a mask (1, 1, T, T) does. A Linear layer
-        after a Flatten counts its features in another order, too, which no shape tells, so `flattened` does; a warning
-        names the layers that may need it, if neither of the two arguments is given.
+        after a Flatten counts its features in another order, too, which no shape tells. It is turned by itself behind a
+        Flatten in the same Sequential, and where a layer knows it from an earlier load, or from one forward by
+        `alpha.nn.utils.find_flattened(model, x)`; else `flattened` tells it. A warning names other layers that may need
+        it, if neither of the two arguments is given.
 
         Without layout=, the values of a state dict that knows its layout have that one. In any other dict, Tensors of
         Alpha have NHWC, so a copy or an average of `state_dict()` needs no layout; those that `alpha.load` read from a
@@ -287,14 +329,16 @@ class Module(Hooked):
 
         Args:
             state: arrays, or tensors of Alpha or PyTorch, by dotted name. One name of a shared tensor is enough; all
-                that are given must have the same values.
+                that are given must have the same values. A whole checkpoint does, too, if one of its values is such a
+                dict, as {"model": .., "epoch": ..}; and "module." and the like before all names is left out.
             strict: missing and unexpected names are errors; shapes that differ always are. PyTorch's
                 `num_batches_tracked` of a batch norm is passed over. Values that a lazy layer is given initialise it.
             layout: "NHWC" for Alpha's weights or "NCHW" for PyTorch's. What `state_dict()`, its `filter`, `alpha.load`
                 and `alpha.train.load_weights` return knows its layout. It must be given for PyTorch's filters and
                 tensors of four axes, and for values of unknown origin whose shape fits in both layouts.
             flattened: of PyTorch's weights, the map (C, H, W) that was flattened, by the name of a layer that takes its
-                features: `{"fc1": (16, 5, 5)}`; or by the name of a tensor whose last axis counts them.
+                features: `{"fc1": (16, 5, 5)}`; or by the name of a tensor whose last axis counts them. If this or
+                `unflattened` is given, they are all that is turned, and the layers know it from then on.
             unflattened: the map that is made of the features that a layer gives, or of a tensor's first axis.
 
         Returns:
@@ -304,7 +348,8 @@ class Module(Hooked):
             CheckpointError: lists every mismatch at once.
         """
         own = self._state()
-        maps = FlattenedMaps(flattened, unflattened, own)
+        state = weights_of(state, own)
+        maps = TorchLayout(self, flattened, unflattened).maps
         values, problems, keys = read_state(own, targets_of(self, own), state, layout, strict, maps)
         namesake = advice_of_namesake(self, state)
         if problems:
@@ -314,10 +359,21 @@ class Module(Hooked):
         for target, value in {id(own[name]): (own[name], value) for name, value in values.items()}.values():
             fill(target, value)
             target._version.bump("load_state_dict")
-        flat = "" if maps.given else advice_of_flattened(self, of_pytorch(state, layout))
+        foreign = of_pytorch(state, layout)
+        if foreign:
+            maps.remember(self)
+            self._note_unturned(unturned(state, values, foreign))
+        flat = "" if maps.given else advice_of_flattened(self, foreign, maps.settled(self), "load_state_dict")
         for advice in filter(None, (namesake, flat)):
             warnings.warn(advice, stacklevel=2)
         return keys
+
+    def _note_unturned(self, names: set[str]) -> None:
+        """Let the modules know which of their loaded tensors of four axes PyTorch has as they have them."""
+        for path, module in self.named_modules(remove_duplicate=False):
+            local = {name for name in vars(module) if _dotted(path, name) in names}
+            if local or module._unturned:
+                vars(module)["_unturned"] = frozenset(local)
 
     if TYPE_CHECKING:  # alpha/nn/summary.py has it
 

@@ -1,25 +1,24 @@
 """State dicts: weights by name, as `Module.state_dict` returns and `Module.load_state_dict` reads them.
 
-Reading finds which value goes where and in which layout, and says what does not fit. PyTorch flattens a map (C, H, W)
-channel by channel, and Alpha a map (H, W, C) pixel by pixel. So the columns of a Linear layer behind a Flatten, the
-rows of one before an Unflatten, and a batch norm between them have another order, which no shape tells.
+Reading finds which value goes where and in which layout, and says what does not fit. `TorchLayout` turns values of a
+module's tensors, and what belongs to them, such as moments of an optimizer, to PyTorch's layout and back.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from alpha.core.host_values import host_array, is_torch
+from alpha.core.host_values import host_array, is_torch, torch_tensor
 from alpha.core.numerics import is_floating
-from alpha.core.origins import LAYOUTS, layout_of
-from alpha.core.tensor import Tensor
+from alpha.core.origins import LAYOUTS, layout_of, mark
+from alpha.core.tensor import Tensor, tensor
 from alpha.errors import CheckpointError, type_name
-from alpha.module.parameter import Buffer, Uninitialized
+from alpha.module.flattened import FlattenedMaps, Names
+from alpha.module.parameter import Buffer, Uninitialized, state_of
 
 if TYPE_CHECKING:
     from alpha.module.module import Module
@@ -54,6 +53,23 @@ class StateDict(dict[str, Any]):
         """Copies of the values on the host as arrays, which later steps do not change; a shared tensor is one array."""
         arrays = {id(value): value.numpy() for value in self.values() if _has_values(value)}
         return self._with({name: arrays.get(id(value), value) for name, value in self.items()})
+
+    def torch(self) -> dict[str, Any]:
+        """Copies of the values on the host as tensors of PyTorch, for `torch_model.load_state_dict`.
+
+        A shared tensor is one tensor. The layout stays as it is: `model.state_dict(layout="NCHW").torch()` has that of
+        PyTorch.
+
+        Raises:
+            ImportError: PyTorch is not installed.
+        """
+        made: dict[int, Any] = {}
+        arrays = self.numpy()
+        return {
+            name: made[id(value)] if id(value) in made else made.setdefault(id(value), torch_tensor(value))
+            for name, value in arrays.items()
+            if not isinstance(value, Tensor)
+        }
 
     def filter(self, keep: Callable[[str], bool]) -> StateDict:
         """The entries for whose name `keep(name)` is true, in the same layout; a plain dict would not know it."""
@@ -327,150 +343,132 @@ def of_pytorch(state: Mapping[str, Any], layout: str | None) -> set[str]:
     }
 
 
-Names = Mapping[str, Sequence[int]]  # of layers or tensors: the map (C, H, W)
+# -- PyTorch's layout --------------------------------------------------------------------------------------------------
 
 
-class FlattenedMaps:
-    """Layers that take flattened maps, and layers that make them.
+def unturned(state: Mapping[str, Any], values: Mapping[str, Values], foreign: set[str]) -> set[str]:
+    """The tensors of four axes whose values of PyTorch were read as they are."""
+    shapes = {name: values[name].shape for name in foreign & values.keys()}
+    return {
+        name
+        for name, shape in shapes.items()
+        if len(shape) == 4 and np.shape(state[name]) == shape and len(set(shape[1:])) > 1
+    }
+
+
+class TorchLayout:
+    """Turns values of a module's tensors to PyTorch's layout, and back.
 
     Args:
+        root: the module.
         flattened, unflattened: see `Module.load_state_dict`.
-        own: the tensors of the module by name.
+
+    Attributes:
+        maps: which of them count features of a flattened map.
     """
 
-    def __init__(self, flattened: Names | None, unflattened: Names | None, own: Mapping[str, Tensor]) -> None:
-        self.given = flattened is not None or unflattened is not None
-        self._own = own
-        self._axes: dict[str, list[tuple[str, Shape, bool]]] = {}  # of each tensor
-        self._unknown: list[str] = []
-        for names, makes in ((flattened or {}, False), (unflattened or {}, True)):
-            for name, shape in names.items():
-                form = _checked("unflattened" if makes else "flattened", name, shape)
-                found = [full for full in own if full == name or full.rpartition(".")[0] == name]
-                for full in found:
-                    self._axes.setdefault(full, []).append((name, form, makes))
-                if not found:
-                    self._unknown.append(name)
+    def __init__(self, root: Module, flattened: Names | None = None, unflattened: Names | None = None) -> None:
+        self._own = root._state()
+        self._targets = targets_of(root, self._own)
+        self.maps = FlattenedMaps(flattened, unflattened, root, self._own)
+        modules = dict(root.named_modules(remove_duplicate=False))
+        self._as_they_are = {
+            full
+            for full in self._own
+            if (place := full.rpartition("."))[2] in modules[place[0]]._unturned  # PyTorch's values were so, too
+        }
 
-    def turn(self, values: Mapping[str, Values]) -> tuple[dict[str, Values], list[str]]:
-        """Values of PyTorch that count features of a map, in Alpha's order, and a line of text for each bad name."""
-        turned: dict[str, Values] = {}
-        problems = [f"flattened   {name}: the model has no layer and no tensor of this name" for name in self._unknown]
-        if not values and self._axes:
-            problems.append("flattened   flattened= is for weights of PyTorch, whose layout is NCHW; there are none")
-        missed: dict[str, str] = {}
-        used: set[str] = set()
-        for full, value in values.items():
-            for name, shape, makes in self._axes.get(full, ()):
-                before = turned.get(full, value)
-                after = self._in_order(full, before, shape, makes)
-                if after is None:
-                    missed[name] = f"{full} has {value.shape}, and none of them is {' x '.join(map(str, shape))}"
-                else:
-                    turned[full] = after
-                    used.add(name)
-        problems += [f"flattened   {name}: {fact}" for name, fact in missed.items() if name not in used]
-        return turned, problems
+    def state(self, prefix: str = "") -> StateDict:
+        """The values of the module on the host, in PyTorch's layout; a shared tensor comes as one."""
+        made: dict[int, Any] = {}
+        found = {}
+        for name, value in self._own.items():
+            if id(value) not in made:
+                lazy = isinstance(value, Uninitialized)
+                made[id(value)] = state_of(value) if lazy else mark(tensor(self.outward(name, value.numpy())), "NCHW")
+            found[prefix + name] = made[id(value)]
+        return StateDict(found, "NCHW")
 
-    def _in_order(self, full: str, value: Values, shape: Shape, makes: bool) -> Values | None:
-        if value.shape == shape:
-            return np.moveaxis(value, 0, -1)
-        order = np.moveaxis(np.arange(np.prod(shape)).reshape(shape), 0, -1).reshape(-1)
-        is_weight = value.ndim > 1 or not self._has_matrix(full.rpartition(".")[0]) or makes
-        axis = 0 if makes else value.ndim - 1
-        if not is_weight or not value.ndim or value.shape[axis] != order.size:
-            return None
-        return np.take(value, order, axis)
+    def turns_channels(self, name: str, shape: Shape) -> bool:
+        """True if the last axis of a value of Alpha is the channels, which PyTorch has second.
 
-    def _has_matrix(self, path: str) -> bool:
-        """True if a layer has a weight of two axes, so that its bias counts other features than it takes."""
-        return any(name.rpartition(".")[0] == path and len(_shape(value)) > 1 for name, value in self._own.items())
+        That is so for filters and other values of four axes, but for one (.., 1, T, T), which is a mask.
+        """
+        target = self._targets[name]
+        if target.is_filter:
+            return len(shape) > 2
+        is_mask = len(shape) == 4 and shape[1] == 1 and shape[2] == shape[3] > 1
+        return len(shape) == 4 and not is_mask and name not in self._as_they_are
 
+    def outward(self, name: str, value: Values) -> Values:
+        """A value in PyTorch's layout, of a tensor's shape in the module's; the value itself if both have it alike."""
+        moved = self.maps.outward(name, value)
+        if moved is not value or not self.turns_channels(name, value.shape):
+            return moved
+        return np.moveaxis(value, -1, 1)
 
-def _checked(argument: str, name: object, shape: object) -> Shape:
-    fits = isinstance(shape, (tuple, list)) and len(shape) > 1 and all(isinstance(n, int) and n > 0 for n in shape)
-    if not (isinstance(name, str) and fits):
-        raise TypeError(
-            f"load_state_dict: {argument}={{{name!r}: {shape!r}}} is not the name of a layer and the shape (C, H, W) "
-            "of a map, as {'fc1': (16, 5, 5)}"
-        )
-    return tuple(shape)  # type: ignore[arg-type]
+    def inward(self, name: str, value: Values) -> Values:
+        """A value of PyTorch in the module's layout; the value itself if both have it alike."""
+        moved = self.maps.inward(name, value)
+        target = self._targets[name]
+        if moved is not value or not target.has_channels(value) or name in self._as_they_are:
+            return moved
+        return _channels_last(value)
 
 
-def _shape(value: Tensor) -> Shape:
-    try:
-        return value.shape
-    except Exception:  # a lazy layer before its first forward
-        return ()
+# -- whole checkpoints -------------------------------------------------------------------------------------------------
 
 
-def may_be_flattened(root: Module) -> dict[str, tuple[str, int, int]]:
-    """Layers that may take or make a flattened map, by the order in which the module has its parts.
+def weights_of(state: Mapping[str, Any], own: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The weights in a checkpoint that may hold more than them, under the names of a module's tensors.
 
-    A layer takes one if the layer with weights before it has maps of C channels, it takes a multiple of C features, and
-    no pool to one pixel lies between them. It makes one if a convolution follows that takes C channels.
-
-    Returns:
-        By the name of a layer: the argument of `load_state_dict` that tells it, the channels, and the pixels of a map.
-    """
-    found: dict[str, tuple[str, int, int]] = {}
-    channels, features, makers = 0, 0, [""]  # of the last map; of the last layers behind which a convolution may follow
-    for name, module in root.named_modules():
-        parts = vars(module)
-        if module._filters:
-            takes = parts.get("in_channels")
-            if isinstance(takes, int) and takes and features >= 4 * takes and features % takes == 0:
-                found.update(
-                    {maker: ("unflattened", takes, features // takes) for maker in makers if maker not in found}
-                )
-            channels, features = parts.get("out_channels") or 0, 0
-        elif parts.get("output_size") in (1, (1,), (1, 1), (1, 1, 1), [1, 1]):
-            channels = 0
-        elif isinstance(normed := parts.get("num_features"), int) and not type(module).__name__.endswith("1d"):
-            channels = normed
-        elif taken := _features(parts):
-            if channels and taken > channels and taken % channels == 0:
-                found[name] = ("flattened", channels, taken // channels)
-            if normed is None:
-                channels, features, makers = 0, parts.get("out_features") or 0, [name]
-            elif normed == features:
-                makers.append(name)
-    return found
-
-
-def _features(parts: Mapping[str, Any]) -> int:
-    """The features that a layer takes which is no convolution; 0 if it takes maps or anything else."""
-    known = [parts.get(name) for name in ("in_features", "num_features", "input_size")]
-    has_weights = any(isinstance(value, Tensor) for value in parts.values())
-    return next((count for count in known if isinstance(count, int)), 0) if has_weights else 0
-
-
-def advice_of_flattened(root: Module, names: set[str]) -> str:
-    """Advice on the arguments of `load_state_dict` for layers that may take or make flattened maps; empty without any.
+    A dict without any of these names is a whole checkpoint if one of its values is a dict that has some: that one is
+    taken, whatever its key ("state_dict", "model", "net"). What stands before all names of the weights, such as
+    "module." of PyTorch's DataParallel or "_orig_mod." of torch.compile, is left out if no name fits with it and some
+    fit without it.
 
     Args:
-        names: of the tensors that get PyTorch's values.
+        state: weights, or a dict that has them.
+        own: the module's tensors by name.
+
+    Raises:
+        CheckpointError: several dicts in it have names of the module.
     """
-    layers = {name.rpartition(".")[0] for name in names}
-    found = {name: fact for name, fact in may_be_flattened(root).items() if name in layers}
-    if not found:
-        return ""
-    facts, examples = [], []
-    for argument in ("flattened", "unflattened"):
-        maps = {name: (C, pixels) for name, (kind, C, pixels) in found.items() if kind == argument}
-        if maps:
-            verb = "take" if argument == "flattened" else "make"
-            facts += [
-                f"{name!r} may {verb} a flattened map of {C} channels and {n} pixels" for name, (C, n) in maps.items()
-            ]
-            inside = ", ".join(f"{name!r}: ({C}, {_sides(n)})" for name, (C, n) in maps.items())
-            examples.append(f"{argument}={{{inside}}}")
-    return (
-        f"load_state_dict: {'; '.join(facts)}, whose features PyTorch counts in another order than Alpha, so outputs "
-        f"would be wrong; give {', '.join(examples)} with the right (C, H, W), or flattened={{}} if there is none"
-    )
+    if not isinstance(state, Mapping) or any(name in own for name in state):
+        return state
+    if (bare := _without_prefix(state, own)) is not None:
+        return bare
+    inner: dict[Any, Mapping[str, Any]] = {}
+    for key, part in state.items():
+        if isinstance(part, Mapping):
+            fitting = part if any(name in own for name in part) else _without_prefix(part, own)
+            if fitting is not None:
+                inner[key] = fitting
+    if len(inner) > 1:
+        keys = ", ".join(map(repr, inner))
+        raise CheckpointError(
+            f"load_state_dict: the checkpoint has weights of this model under {keys}; give one of them, as "
+            f"checkpoint[{next(iter(inner))!r}]"
+        )
+    return next(iter(inner.values()), state)
 
 
-def _sides(pixels: int) -> str:
-    side = math.isqrt(pixels)
-    return f"{side}, {side}" if side * side == pixels else f"H, W of {pixels} pixels"
+def _without_prefix(state: Mapping[str, Any], own: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The weights without what stands before all of their names; None if that does not make them fit."""
+    names = list(state)
+    if not names or not all(isinstance(name, str) for name in names):
+        return None
+    first = names[0].split(".")
+    for count in range(1, len(first)):
+        prefix = ".".join(first[:count]) + "."
+        if not all(name.startswith(prefix) for name in names):
+            return None
+        if any(name.removeprefix(prefix) in own for name in names):
+            bare = StateDict({name.removeprefix(prefix): value for name, value in state.items()})
+            if isinstance(state, StateDict):
+                bare.layout = state.layout
+                bare._first = {
+                    name.removeprefix(prefix): state[name] for name in names if state.layout_of(name) is not None
+                }
+            return bare
+    return None

@@ -82,6 +82,7 @@ class Adafactor(Optimizer):
     maximize: InitVar[bool] = hyper(False, flag)
 
     slots: ClassVar[tuple[str, ...]] = ("row", "column", "second")
+    in_pytorch: ClassVar[Mapping[str, str] | None] = {"row": "row_var", "column": "col_var", "second": "variance"}
 
     def _slot_shape(self, name: str, parameter: Tensor) -> tuple[int, ...] | None:
         shape = parameter.shape

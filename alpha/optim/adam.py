@@ -132,6 +132,11 @@ class Adam(FusedOptimizer):
     l1_decay: InitVar[float] = hyper(0.0, natural, added=True)
 
     slots: ClassVar[tuple[str, ...]] = ("first", "second", "largest")
+    in_pytorch: ClassVar[Mapping[str, str] | None] = {
+        "first": "exp_avg",
+        "second": "exp_avg_sq",
+        "largest": "max_exp_avg_sq",
+    }
     update = adam_update
 
     def _used_slots(self, group: Mapping[str, Any]) -> tuple[str, ...]:
@@ -237,6 +242,7 @@ class NAdam(FusedOptimizer):
     l1_decay: InitVar[float] = hyper(0.0, natural, added=True)
 
     slots: ClassVar[tuple[str, ...]] = ("first", "second")
+    in_pytorch: ClassVar[Mapping[str, str] | None] = {"first": "exp_avg", "second": "exp_avg_sq"}
     counts: ClassVar[Mapping[str, Rule]] = {"step": whole, "mu_product": number}
     update = fused_update("nadam", _nadam)
 
@@ -321,6 +327,7 @@ class RAdam(FusedOptimizer):
     l1_decay: InitVar[float] = hyper(0.0, natural, added=True)
 
     slots: ClassVar[tuple[str, ...]] = ("first", "second")
+    in_pytorch: ClassVar[Mapping[str, str] | None] = {"first": "exp_avg", "second": "exp_avg_sq"}
     update = fused_update("radam", _radam)
 
     def _rule(self, group: Group, state: Mapping[str, Any]) -> RAdamRule:
@@ -396,6 +403,7 @@ class Adamax(FusedOptimizer):
     l1_decay: InitVar[float] = hyper(0.0, natural, added=True)
 
     slots: ClassVar[tuple[str, ...]] = ("first", "largest")
+    in_pytorch: ClassVar[Mapping[str, str] | None] = {"first": "exp_avg", "largest": "exp_inf"}
     update = fused_update("adamax", _adamax)
 
     def _rule(self, group: Group, state: Mapping[str, Any]) -> AdamaxRule:

@@ -72,11 +72,20 @@ class ASGD(FusedOptimizer):
     l1_decay: InitVar[float] = hyper(0.0, natural, added=True)
 
     slots: ClassVar[tuple[str, ...]] = ("mean",)
+    in_pytorch: ClassVar[Mapping[str, str] | None] = {"mean": "ax"}
     update = fused_update("asgd", _asgd)
 
     def _rule(self, group: Group, state: Mapping[str, Any]) -> ASGDRule:
         before = state["step"] - 1
-        eta = group["lr"] / (1 + group["lambd"] * group["lr"] * before) ** group["alpha"]
-        eta = float(np.float32(eta))  # also in float64, as in PyTorch
+        eta = _eta(group, before)
         decay = Decay.of(group)._replace(shrink=1 - group["lambd"] * eta)
         return ASGDRule(decay, eta, 1 / max(1.0, before - group["t0"]) if before else 1.0)
+
+    def _following(self, group: Mapping[str, Any], step: int) -> dict[str, float]:
+        return {"eta": _eta(group, step), "mu": 1 / max(1.0, step - group["t0"])}
+
+
+def _eta(group: Mapping[str, Any], before: int) -> float:
+    """The rate of the next step, after so many."""
+    eta = group["lr"] / (1 + group["lambd"] * group["lr"] * before) ** group["alpha"]
+    return float(np.float32(eta))  # also in float64, as in PyTorch

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -16,8 +16,11 @@ from alpha.core.tensor import Tensor, tensor
 from alpha.errors import CheckpointError, type_name
 from alpha.ops.array.joining import cat
 from alpha.optim.hyper import Rule, natural, number, whole
-from alpha.optim.optimizer import Group, Optimizer, Parameters, check_form
+from alpha.optim.optimizer import Group, Optimizer, Parameters
 from alpha.runtime.recording import refuse
+
+if TYPE_CHECKING:
+    from alpha.module.module import Module
 
 __all__ = ["LBFGS"]
 
@@ -164,6 +167,9 @@ class LBFGS(Optimizer):
     }
     counts: ClassVar[Mapping[str, Rule]] = {}
     per_parameter: ClassVar[bool] = False
+    in_pytorch: ClassVar[Mapping[str, str] | None] = {
+        name: name for name in ("func_evals", "n_iter", "t", "prev_loss", "ro", "H_diag", *VECTORS, *LISTS)
+    }
 
     def __init__(
         self,
@@ -289,16 +295,16 @@ class LBFGS(Optimizer):
         for parameter, part in zip(group["params"], _parts(group["params"], d), strict=True):
             parameter.add_(part, alpha=t)
 
-    def state_dict(self) -> dict[str, Any]:
+    def _state_of_now(self) -> dict[str, Any]:
         """State as of other optimizers; that of the first parameter has PyTorch's names, and lists of vectors."""
-        found = super().state_dict()
+        found = super()._state_of_now()
         for slots in found["state"].values():
             slots.update({name: [vector.numpy() for vector in slots.get(name, ())] for name in LISTS})
         return found
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any], *, model: Module | None = None) -> None:
+        state_dict = self._of_alpha(state_dict, model)
         size = sum(int(p.size) for p in self.param_groups[0]["params"])
-        check_form("LBFGS", state_dict)
         for slots in state_dict.get("state", {}).values():
             for name in LISTS:
                 if not isinstance(vectors := slots.get(name, ()), (list, tuple)):

@@ -338,6 +338,7 @@ class Muon(Optimizer):
     fixed_norm: InitVar[bool] = hyper(False, flag, added=True)
 
     slots: ClassVar[tuple[str, ...]] = ("velocity",)
+    in_pytorch: ClassVar[Mapping[str, str] | None] = {"velocity": "momentum_buffer"}
 
     def add_param_group(self, group: Mapping[str, Any]) -> None:
         super().add_param_group(group)

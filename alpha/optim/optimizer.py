@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, wraps
-from typing import Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from alpha.autograd.shares import any_shares, share_of
+from alpha.core.origins import LAYOUTS
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor, tensor
 from alpha.errors import CheckpointError, GradientError, type_name
@@ -23,7 +24,11 @@ from alpha.module.hooks import HookHandle
 from alpha.module.parameter import shape_text
 from alpha.ops.kernel.multi_tensor import Update, deferred
 from alpha.optim.hyper import Field, Rule, check, flag, natural, ordered, whole, written
+from alpha.optim.pytorch_state import from_pytorch, is_pytorch, to_pytorch
 from alpha.runtime.recording import again, phase, refuse
+
+if TYPE_CHECKING:
+    from alpha.module.module import Module
 
 __all__ = ["Optimizer"]
 
@@ -80,7 +85,8 @@ class Optimizer:
         state: for each parameter that was updated its "step" count and its arrays, for example moments.
 
     A subclass names the rules of its hyper-parameters in `rules`, its state arrays in `slots`, and in `counts` the
-    rules of the numbers that each step changes in a parameter's state. An optimizer of Alpha declares its
+    rules of the numbers that each step changes in a parameter's state; in `in_pytorch` what PyTorch calls the arrays,
+    if it has the same optimizer. An optimizer of Alpha declares its
     hyper-parameters as fields, from which `rules`, `added` and its constructor follow (`hyper.py`). It says
     `per_parameter = False` if an update of one parameter depends on the gradients of others.
     """
@@ -90,6 +96,7 @@ class Optimizer:
     counts: ClassVar[Mapping[str, Rule]] = {"step": whole}
     per_step: ClassVar[frozenset[str]] = frozenset({"lr", "initial_lr"})  # hyper-parameters that a replay reads anew
     per_parameter: ClassVar[bool] = True
+    in_pytorch: ClassVar[Mapping[str, str] | None] = None  # its state arrays in torch.optim; None: it is not there
     added: ClassVar[Mapping[str, Any]] = {}  # hyper-parameters that older checkpoints lack, and what they mean there
 
     _fields: ClassVar[Mapping[str, Field]] = {}  # what `hyper_parameters` found in the class and its bases
@@ -379,12 +386,34 @@ class Optimizer:
         """True if a subclass has a `step` of its own, which keeps in the state what it likes."""
         return type(self).step is not Optimizer.step
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, *, layout: str = "NHWC", model: Module | None = None) -> dict[str, Any]:
         """A copy, on the host, of what resuming needs; later steps do not change it.
 
         {"optimizer": class name, "state": {index: {"step": int, name: numpy array, ..}},
          "param_groups": [{"params": [index, ..], "lr": ..}, ..]}, the index running on over groups.
+
+        With layout="NCHW" it is a state of PyTorch's optimizer of the same name, with tensors of PyTorch: what
+        `torch_optimizer.load_state_dict` takes, if that one has the parameters in the same order. Moments of filters
+        have PyTorch's layout.
+
+        Args:
+            layout: "NHWC" or "NCHW".
+            model: the module whose parameters are optimized, which "NCHW" needs.
+
+        Raises:
+            ValueError: the layout is another one.
+            CheckpointError: PyTorch has no such optimizer, or not its settings; or a parameter is not in the model.
+            ImportError: "NCHW" needs PyTorch.
         """
+        return self._in_layout(self._state_of_now(), layout, model)
+
+    def _in_layout(self, state: dict[str, Any], layout: str, model: Module | None) -> dict[str, Any]:
+        """A state of Alpha in a layout."""
+        if layout not in LAYOUTS:
+            raise ValueError(f"{self._name}: layout={layout!r} is not one of 'NHWC', 'NCHW'")
+        return to_pytorch(self, state, model) if layout == "NCHW" else state
+
+    def _state_of_now(self) -> dict[str, Any]:
         parameters = [p for group in self.param_groups for p in group["params"]]
         index = {id(parameter): i for i, parameter in enumerate(parameters)}
         return {
@@ -401,13 +430,28 @@ class Optimizer:
             ],
         }
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any], *, model: Module | None = None) -> None:
         """Go on from a `state_dict()` of the same groups; nothing changes unless everything fits.
+
+        Args:
+            state_dict: that of the same optimizer, of Alpha or of `torch.optim`. PyTorch's has its parameters in the
+                same order, or names them, as `torch.optim.Adam(torch_model.named_parameters())` does.
+            model: the module whose parameters are optimized, which a state of `torch.optim` needs: its layers tell
+                which arrays have PyTorch's layout.
 
         Raises:
             CheckpointError: lists every mismatch at once.
         """
-        self._take_state(*self._checked_state(state_dict))
+        self._take_state(*self._checked_state(self._of_alpha(state_dict, model)))
+
+    def _of_alpha(self, state: Mapping[str, Any], model: Module | None) -> Mapping[str, Any]:
+        """A state in the form of Alpha: the state itself, or what a state of `torch.optim` is here."""
+        check_form(self._name, state)
+        return from_pytorch(self, state, model) if is_pytorch(self, state, model) else state
+
+    def _following(self, group: Mapping[str, Any], step: int) -> dict[str, float]:
+        """Numbers of a parameter's state in PyTorch that follow from its steps."""
+        return {}
 
     def _checked_state(self, state_dict: Mapping[str, Any]) -> tuple[list[Group], dict[Tensor, Mapping[str, Any]]]:
         """The groups and the states of parameters in a `state_dict()`, if everything fits."""

@@ -89,6 +89,7 @@ class Rprop(FusedOptimizer):
     differentiable: InitVar[bool] = only(False)
 
     slots: ClassVar[tuple[str, ...]] = ("before", "length")
+    in_pytorch: ClassVar[Mapping[str, str] | None] = {"before": "prev", "length": "step_size"}
     update = fused_update("rprop", _rprop)
 
     def _first_value(self, name: str, group: Group) -> float:

@@ -81,6 +81,7 @@ class SGD(FusedOptimizer):
     l1_decay: InitVar[float] = hyper(0.0, natural, added=True)
 
     slots: ClassVar[tuple[str, ...]] = ("velocity",)
+    in_pytorch: ClassVar[Mapping[str, str] | None] = {"velocity": "momentum_buffer"}
     update = sgd_update
 
     def _check(self, group: Group) -> None:

@@ -1,10 +1,9 @@
 """Networks in torchvision's form: its names, arguments, parameters and attributes, for images of 224x224.
 
 `alpha.models` has ResNets and VGGs of its own, those of the paper; the functions here have other layers under the same
-names. Images are (N, H, W, C). Weights of torchvision fit with `load_state_dict(.., layout="NCHW")`; those of AlexNet
-and VGG, whose first linear layer takes a flattened map, with `flattened={"classifier.1": (256, 6, 6)}` and
-`flattened={"classifier.0": (512, 7, 7)}`, too. Initial weights are those
-of Alpha's layers.
+names. Images are (N, H, W, C). Weights of torchvision fit: `resnet18(weights="resnet18-f37072fd.pth")` reads a file,
+`load_state_dict(torch_model.state_dict(), layout="NCHW")` takes those of a network, and `state_dict(layout="NCHW")`
+gives them back. Without a file the weights are those of Alpha's layers.
 """
 
 from alpha.core.missing_names import tell_instead as _tell_instead

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from alpha import nn
 from alpha.core.tensor import Tensor
+from alpha.models.torchvision.pretrained import Weights, with_weights
+from alpha.module.flattened import remember
 from alpha.nn import functional as F
 
 __all__ = ["AlexNet", "alexnet"]
@@ -42,11 +44,12 @@ class AlexNet(nn.Module):
             nn.ReLU(inplace=True),
             nn.Linear(4096, num_classes),
         )
+        remember(self, "classifier.1", (256, 6, 6))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.classifier(F.flatten(self.avgpool(self.features(x)), 1))  # type: ignore[no-any-return]
 
 
-def alexnet(num_classes: int = 1000, dropout: float = 0.5) -> AlexNet:
+def alexnet(num_classes: int = 1000, dropout: float = 0.5, *, weights: Weights = None) -> AlexNet:
     """AlexNet, 61,100,840 parameters   (N, 224, 224, 3) -> (N, num_classes)"""
-    return AlexNet(num_classes, dropout)
+    return with_weights(AlexNet(num_classes, dropout), weights)

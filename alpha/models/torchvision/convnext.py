@@ -8,6 +8,7 @@ import numpy as np
 
 from alpha import nn
 from alpha.core.tensor import Tensor
+from alpha.models.torchvision.pretrained import Weights, with_weights
 
 __all__ = ["ConvNeXt", "convnext_tiny"]
 
@@ -83,8 +84,9 @@ class ConvNeXt(nn.Module):
         return self.classifier(self.avgpool(self.features(x)))  # type: ignore[no-any-return]
 
 
-def convnext_tiny(num_classes: int = 1000, stochastic_depth_prob: float = 0.1, stem_size: int = 4) -> ConvNeXt:
+def convnext_tiny(
+    num_classes: int = 1000, stochastic_depth_prob: float = 0.1, stem_size: int = 4, *, weights: Weights = None
+) -> ConvNeXt:
     """ConvNeXt-T, 28,589,128 parameters   (N, 224, 224, 3) -> (N, num_classes); stem_size 1 or 2 for small images"""
-    return ConvNeXt(
-        (96, 192, 384, 768), (3, 3, 9, 3), stochastic_depth_prob, num_classes=num_classes, stem_size=stem_size
-    )
+    shape = ((96, 192, 384, 768), (3, 3, 9, 3))
+    return with_weights(ConvNeXt(*shape, stochastic_depth_prob, num_classes=num_classes, stem_size=stem_size), weights)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from alpha import nn
 from alpha.autograd.checkpointing import checkpoint
 from alpha.core.tensor import Tensor
+from alpha.models.torchvision.pretrained import Weights, with_weights
 from alpha.nn import functional as F
 from alpha.ops.array.joining import cat
 
@@ -125,21 +126,29 @@ class DenseNet(nn.Module):
         return self.classifier(F.flatten(x, 1))  # type: ignore[no-any-return]
 
 
-def densenet121(num_classes: int = 1000, drop_rate: float = 0.0, memory_efficient: bool = False) -> DenseNet:
+def densenet121(
+    num_classes: int = 1000, drop_rate: float = 0.0, memory_efficient: bool = False, *, weights: Weights = None
+) -> DenseNet:
     """DenseNet121, 7,978,856 parameters   (N, 224, 224, 3) -> (N, num_classes)"""
-    return DenseNet(32, (6, 12, 24, 16), 64, 4, drop_rate, num_classes, memory_efficient)
+    return with_weights(DenseNet(32, (6, 12, 24, 16), 64, 4, drop_rate, num_classes, memory_efficient), weights)
 
 
-def densenet161(num_classes: int = 1000, drop_rate: float = 0.0, memory_efficient: bool = False) -> DenseNet:
+def densenet161(
+    num_classes: int = 1000, drop_rate: float = 0.0, memory_efficient: bool = False, *, weights: Weights = None
+) -> DenseNet:
     """DenseNet161, 28,681,000 parameters   (N, 224, 224, 3) -> (N, num_classes)"""
-    return DenseNet(48, (6, 12, 36, 24), 96, 4, drop_rate, num_classes, memory_efficient)
+    return with_weights(DenseNet(48, (6, 12, 36, 24), 96, 4, drop_rate, num_classes, memory_efficient), weights)
 
 
-def densenet169(num_classes: int = 1000, drop_rate: float = 0.0, memory_efficient: bool = False) -> DenseNet:
+def densenet169(
+    num_classes: int = 1000, drop_rate: float = 0.0, memory_efficient: bool = False, *, weights: Weights = None
+) -> DenseNet:
     """DenseNet169, 14,149,480 parameters   (N, 224, 224, 3) -> (N, num_classes)"""
-    return DenseNet(32, (6, 12, 32, 32), 64, 4, drop_rate, num_classes, memory_efficient)
+    return with_weights(DenseNet(32, (6, 12, 32, 32), 64, 4, drop_rate, num_classes, memory_efficient), weights)
 
 
-def densenet201(num_classes: int = 1000, drop_rate: float = 0.0, memory_efficient: bool = False) -> DenseNet:
+def densenet201(
+    num_classes: int = 1000, drop_rate: float = 0.0, memory_efficient: bool = False, *, weights: Weights = None
+) -> DenseNet:
     """DenseNet201, 20,013,928 parameters   (N, 224, 224, 3) -> (N, num_classes)"""
-    return DenseNet(32, (6, 12, 48, 32), 64, 4, drop_rate, num_classes, memory_efficient)
+    return with_weights(DenseNet(32, (6, 12, 48, 32), 64, 4, drop_rate, num_classes, memory_efficient), weights)

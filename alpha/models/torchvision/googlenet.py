@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from alpha import nn
 from alpha.core.tensor import Tensor
+from alpha.models.torchvision.pretrained import Weights, with_weights
+from alpha.module.flattened import remember
 from alpha.nn import functional as F
 from alpha.ops.array.joining import cat
 
@@ -66,6 +68,7 @@ class InceptionAux(nn.Module):
         self.fc1 = nn.Linear(128 * 4 * 4, 1024)
         self.fc2 = nn.Linear(1024, num_classes)
         self.dropout = nn.Dropout(dropout)
+        remember(self, "fc1", (128, 4, 4))
 
     def forward(self, x: Tensor) -> Tensor:
         x = F.relu(self.fc1(F.flatten(self.conv(self.avgpool(x)), 1)), inplace=True)
@@ -119,9 +122,12 @@ class GoogLeNet(nn.Module):
         return GoogLeNetOutputs(logits, self.aux2(after_4d), self.aux1(after_4a))
 
 
-def googlenet(num_classes: int = 1000, aux_logits: bool = True) -> GoogLeNet:
+def googlenet(num_classes: int = 1000, aux_logits: bool = True, *, weights: Weights = None) -> GoogLeNet:
     """GoogLeNet, 6,624,904 parameters and 6,379,984 of the classifiers for training
 
     (N, 224, 224, 3) -> (N, num_classes)
+
+    The weights that torchvision offers are for images of (pixel / 255 - 0.5) / 0.5, which torchvision's network makes
+    of those that are scaled by ImageNet's mean.
     """
-    return GoogLeNet(num_classes, aux_logits)
+    return with_weights(GoogLeNet(num_classes, aux_logits), weights)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from alpha import nn
 from alpha.core.tensor import Tensor
+from alpha.models.torchvision.pretrained import Weights, with_weights
 from alpha.nn import functional as F
 
 __all__ = ["MobileNetV2", "mobilenet_v2"]
@@ -77,6 +78,8 @@ def _multiple(channels: float) -> int:
     return rounded if rounded >= 0.9 * channels else rounded + DIVISOR
 
 
-def mobilenet_v2(num_classes: int = 1000, width_mult: float = 1.0, dropout: float = 0.2) -> MobileNetV2:
+def mobilenet_v2(
+    num_classes: int = 1000, width_mult: float = 1.0, dropout: float = 0.2, *, weights: Weights = None
+) -> MobileNetV2:
     """MobileNetV2, 3,504,872 parameters   (N, 224, 224, 3) -> (N, num_classes)"""
-    return MobileNetV2(num_classes, width_mult, dropout)
+    return with_weights(MobileNetV2(num_classes, width_mult, dropout), weights)

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from alpha import nn
 from alpha.core.tensor import Tensor
+from alpha.models.torchvision.pretrained import Weights, with_weights
 from alpha.nn import functional as F
 
 __all__ = [
@@ -36,11 +37,15 @@ class Block(nn.Module):
     """
 
     expansion: ClassVar[int] = 1
+    downsample: nn.Sequential | None
 
     def __init__(self, in_channels: int, channels: int, stride: int, groups: int = 1, base_width: int = 64) -> None:
         self.relu = nn.ReLU(inplace=True)
+
+    def add_shortcut(self, in_channels: int, channels: int, stride: int) -> None:
+        """Make the shortcut; behind the other layers, so that parameters have torchvision's order."""
         out_channels = channels * self.expansion
-        self.downsample: nn.Sequential | None = None
+        self.downsample = None
         if stride != 1 or in_channels != out_channels:
             self.downsample = nn.Sequential(
                 nn.Conv2d(in_channels, out_channels, 1, stride, bias=False), nn.BatchNorm2d(out_channels)
@@ -69,6 +74,7 @@ class BasicBlock(Block):
         self.bn1 = nn.BatchNorm2d(channels)
         self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
         self.bn2 = nn.BatchNorm2d(channels)
+        self.add_shortcut(in_channels, channels, stride)
 
     def begin(self, x: Tensor) -> tuple[nn.Conv2d, nn.BatchNorm2d, Tensor]:
         return self.conv2, self.bn2, nn.conv_batch_norm(self.conv1, self.bn1, x, self.relu)
@@ -89,6 +95,7 @@ class Bottleneck(Block):
         self.bn2 = nn.BatchNorm2d(width)
         self.conv3 = nn.Conv2d(width, out_channels, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(out_channels)
+        self.add_shortcut(in_channels, channels, stride)
 
     def begin(self, x: Tensor) -> tuple[nn.Conv2d, nn.BatchNorm2d, Tensor]:
         y = nn.conv_batch_norm(self.conv1, self.bn1, x, self.relu)
@@ -137,31 +144,31 @@ class ResNet(nn.Module):
         return self.fc(F.flatten(self.avgpool(x), 1))  # type: ignore[no-any-return]
 
 
-def resnet18(num_classes: int = 1000) -> ResNet:
+def resnet18(num_classes: int = 1000, *, weights: Weights = None) -> ResNet:
     """ResNet18, 11,689,512 parameters   (N, 224, 224, 3) -> (N, num_classes)"""
-    return ResNet(BasicBlock, (2, 2, 2, 2), num_classes)
+    return with_weights(ResNet(BasicBlock, (2, 2, 2, 2), num_classes), weights)
 
 
-def resnet34(num_classes: int = 1000) -> ResNet:
+def resnet34(num_classes: int = 1000, *, weights: Weights = None) -> ResNet:
     """ResNet34, 21,797,672 parameters   (N, 224, 224, 3) -> (N, num_classes)"""
-    return ResNet(BasicBlock, (3, 4, 6, 3), num_classes)
+    return with_weights(ResNet(BasicBlock, (3, 4, 6, 3), num_classes), weights)
 
 
-def resnet50(num_classes: int = 1000) -> ResNet:
+def resnet50(num_classes: int = 1000, *, weights: Weights = None) -> ResNet:
     """ResNet50, 25,557,032 parameters   (N, 224, 224, 3) -> (N, num_classes)"""
-    return ResNet(Bottleneck, (3, 4, 6, 3), num_classes)
+    return with_weights(ResNet(Bottleneck, (3, 4, 6, 3), num_classes), weights)
 
 
-def resnet101(num_classes: int = 1000) -> ResNet:
+def resnet101(num_classes: int = 1000, *, weights: Weights = None) -> ResNet:
     """ResNet101, 44,549,160 parameters   (N, 224, 224, 3) -> (N, num_classes)"""
-    return ResNet(Bottleneck, (3, 4, 23, 3), num_classes)
+    return with_weights(ResNet(Bottleneck, (3, 4, 23, 3), num_classes), weights)
 
 
-def resnet152(num_classes: int = 1000) -> ResNet:
+def resnet152(num_classes: int = 1000, *, weights: Weights = None) -> ResNet:
     """ResNet152, 60,192,808 parameters   (N, 224, 224, 3) -> (N, num_classes)"""
-    return ResNet(Bottleneck, (3, 8, 36, 3), num_classes)
+    return with_weights(ResNet(Bottleneck, (3, 8, 36, 3), num_classes), weights)
 
 
-def resnext50_32x4d(num_classes: int = 1000) -> ResNet:
+def resnext50_32x4d(num_classes: int = 1000, *, weights: Weights = None) -> ResNet:
     """ResNeXt50 of 32 groups of 4 channels, 25,028,904 parameters   (N, 224, 224, 3) -> (N, num_classes)"""
-    return ResNet(Bottleneck, (3, 4, 6, 3), num_classes, groups=32, width_per_group=4)
+    return with_weights(ResNet(Bottleneck, (3, 4, 6, 3), num_classes, groups=32, width_per_group=4), weights)

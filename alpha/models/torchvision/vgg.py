@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from alpha import nn
 from alpha.core.tensor import Tensor
+from alpha.models.torchvision.pretrained import Weights, with_weights
+from alpha.module.flattened import remember
 from alpha.nn import functional as F
 
 __all__ = ["VGG", "vgg11", "vgg11_bn", "vgg13", "vgg13_bn", "vgg16", "vgg16_bn", "vgg19", "vgg19_bn"]
@@ -47,46 +49,47 @@ class VGG(nn.Module):
             nn.Dropout(dropout),
             nn.Linear(4096, num_classes),
         )
+        remember(self, "classifier.0", (in_channels, 7, 7))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.classifier(F.flatten(self.avgpool(self.features(x)), 1))  # type: ignore[no-any-return]
 
 
-def vgg11(num_classes: int = 1000, dropout: float = 0.5) -> VGG:
+def vgg11(num_classes: int = 1000, dropout: float = 0.5, *, weights: Weights = None) -> VGG:
     """VGG11, 132,863,336 parameters   (N, 224, 224, 3) -> (N, num_classes)"""
-    return VGG(CONVOLUTIONS[11], False, num_classes, dropout)
+    return with_weights(VGG(CONVOLUTIONS[11], False, num_classes, dropout), weights)
 
 
-def vgg11_bn(num_classes: int = 1000, dropout: float = 0.5) -> VGG:
+def vgg11_bn(num_classes: int = 1000, dropout: float = 0.5, *, weights: Weights = None) -> VGG:
     """VGG11 with batch normalisation, 132,868,840 parameters   (N, 224, 224, 3) -> (N, num_classes)"""
-    return VGG(CONVOLUTIONS[11], True, num_classes, dropout)
+    return with_weights(VGG(CONVOLUTIONS[11], True, num_classes, dropout), weights)
 
 
-def vgg13(num_classes: int = 1000, dropout: float = 0.5) -> VGG:
+def vgg13(num_classes: int = 1000, dropout: float = 0.5, *, weights: Weights = None) -> VGG:
     """VGG13, 133,047,848 parameters   (N, 224, 224, 3) -> (N, num_classes)"""
-    return VGG(CONVOLUTIONS[13], False, num_classes, dropout)
+    return with_weights(VGG(CONVOLUTIONS[13], False, num_classes, dropout), weights)
 
 
-def vgg13_bn(num_classes: int = 1000, dropout: float = 0.5) -> VGG:
+def vgg13_bn(num_classes: int = 1000, dropout: float = 0.5, *, weights: Weights = None) -> VGG:
     """VGG13 with batch normalisation, 133,053,736 parameters   (N, 224, 224, 3) -> (N, num_classes)"""
-    return VGG(CONVOLUTIONS[13], True, num_classes, dropout)
+    return with_weights(VGG(CONVOLUTIONS[13], True, num_classes, dropout), weights)
 
 
-def vgg16(num_classes: int = 1000, dropout: float = 0.5) -> VGG:
+def vgg16(num_classes: int = 1000, dropout: float = 0.5, *, weights: Weights = None) -> VGG:
     """VGG16, 138,357,544 parameters   (N, 224, 224, 3) -> (N, num_classes)"""
-    return VGG(CONVOLUTIONS[16], False, num_classes, dropout)
+    return with_weights(VGG(CONVOLUTIONS[16], False, num_classes, dropout), weights)
 
 
-def vgg16_bn(num_classes: int = 1000, dropout: float = 0.5) -> VGG:
+def vgg16_bn(num_classes: int = 1000, dropout: float = 0.5, *, weights: Weights = None) -> VGG:
     """VGG16 with batch normalisation, 138,365,992 parameters   (N, 224, 224, 3) -> (N, num_classes)"""
-    return VGG(CONVOLUTIONS[16], True, num_classes, dropout)
+    return with_weights(VGG(CONVOLUTIONS[16], True, num_classes, dropout), weights)
 
 
-def vgg19(num_classes: int = 1000, dropout: float = 0.5) -> VGG:
+def vgg19(num_classes: int = 1000, dropout: float = 0.5, *, weights: Weights = None) -> VGG:
     """VGG19, 143,667,240 parameters   (N, 224, 224, 3) -> (N, num_classes)"""
-    return VGG(CONVOLUTIONS[19], False, num_classes, dropout)
+    return with_weights(VGG(CONVOLUTIONS[19], False, num_classes, dropout), weights)
 
 
-def vgg19_bn(num_classes: int = 1000, dropout: float = 0.5) -> VGG:
+def vgg19_bn(num_classes: int = 1000, dropout: float = 0.5, *, weights: Weights = None) -> VGG:
     """VGG19 with batch normalisation, 143,678,248 parameters   (N, 224, 224, 3) -> (N, num_classes)"""
-    return VGG(CONVOLUTIONS[19], True, num_classes, dropout)
+    return with_weights(VGG(CONVOLUTIONS[19], True, num_classes, dropout), weights)

@@ -6,6 +6,7 @@ from alpha import nn
 from alpha.core import rng
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
+from alpha.models.torchvision.pretrained import Weights, with_weights
 from alpha.ops.array.joining import cat
 
 __all__ = ["VisionTransformer", "vit_b_16"]
@@ -94,6 +95,8 @@ class VisionTransformer(nn.Module):
         return self.heads["head"](y[:, 0])  # type: ignore[no-any-return]
 
 
-def vit_b_16(num_classes: int = 1000, image_size: int = 224, dropout: float = 0.0) -> VisionTransformer:
+def vit_b_16(
+    num_classes: int = 1000, image_size: int = 224, dropout: float = 0.0, *, weights: Weights = None
+) -> VisionTransformer:
     """ViT-B/16, 86,567,656 parameters   (N, image_size, image_size, 3) -> (N, num_classes)"""
-    return VisionTransformer(image_size, 16, 12, 12, 768, 3072, dropout, num_classes=num_classes)
+    return with_weights(VisionTransformer(image_size, 16, 12, 12, 768, 3072, dropout, num_classes=num_classes), weights)
