@@ -119,8 +119,8 @@ from alpha.step import capture, compile_kernels, dry_run
 # what `import alpha` does not load, but `alpha.data` does, when it is first named; functions with their room
 _FILES = "io.serialization"
 _LATER = {
-    **dict.fromkeys(["data", "distributed", "train", "transforms", "utils"], ""),
-    **{"load": _FILES, "save": _FILES, "DataParallel": "distributed"},
+    **dict.fromkeys(["data", "distributed", "port", "train", "transforms", "utils"], ""),
+    **{"load": _FILES, "save": _FILES, "DataParallel": "distributed", "compare": "port"},
 }
 
 __version__ = _config.VERSION
@@ -151,6 +151,7 @@ __all__ = [
     "checkpoint",
     "checkpoint_sequential",
     "combinations",
+    "compare",
     "compile_kernels",
     "cuda",
     "device",
@@ -238,10 +239,12 @@ __all__ += [
 if TYPE_CHECKING:
     from alpha import data as data
     from alpha import distributed as distributed
+    from alpha import port as port
     from alpha import train as train
     from alpha import transforms as transforms
     from alpha import utils as utils
     from alpha.distributed import DataParallel as DataParallel
+    from alpha.port import compare as compare
     from alpha.io.serialization import load as load, save as save  # isort: skip
 else:
 

@@ -40,6 +40,7 @@ TESTED |= {
     "data",
     "debugging_kernels",
     "distributed",
+    "from_pytorch",
     "interoperability",
     "photos",
     "training",
@@ -103,6 +104,16 @@ def test_more_axes(s: ConvShape) -> None:
 @pytest.mark.torch
 def test_interoperability() -> None:
     assert _run("interoperability")["images"].max() > 100
+
+
+@pytest.mark.torch
+def test_from_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    names = _run("from_pytorch")
+    assert names["found"].first_output.name == "1"
+    assert (tmp_path / "model.safetensors").exists()
+    assert names["ours"].state_dict()["state"][0]["step"] == 1
 
 
 def test_pages_with_a_test_of_their_own_have_code() -> None:

@@ -1,0 +1,425 @@
+"""Axes in a program of PyTorch: what each expression is, as far as the text tells, and the rules for its calls."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from alpha.port.findings import Findings
+from alpha.port.rules import Rules
+from alpha.port.tensor_kinds import FUNCTIONS, MAPS, Kind, Layer, integer, layer_of, named_kind
+from alpha.port.torch_names import Names
+
+__all__ = ["read_axes"]
+
+KEEPING = re.compile(
+    r"relu|relu_|relu6|leaky_relu|elu|gelu|silu|selu|tanh|sigmoid|dropout|clamp|clip|abs|exp|log|sqrt|pow|"
+    r"contiguous|cuda|cpu|to|float|double|half|type|clone|detach|requires_grad_|add|mul|sub|div|add_|mul_|"
+    r"sub_|div_|square|neg|type_as|clamp_|round|floor|softplus|hardtanh|mish|zeros_like|ones_like|"
+    r"rand_like|randn_like|empty_like|batch_norm|group_norm|normalize|softmax|log_softmax|flip|roll|"
+    r"squeeze_|masked_fill|where|lerp|checkpoint|expand_as"
+)
+JOINING = {"cat", "concat", "concatenate"}
+REDUCING = {"argmax", "argmin", "max", "min", "sum", "mean", "std", "var", "norm", "prod", "median", "any", "all"}
+TRAINING = {"eq", "item"}
+
+
+def read_axes(tree: ast.Module, names: Names, findings: Findings) -> None:
+    """Add findings about axes to those of a program."""
+    classes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    program = Program(classes, names, findings)
+    program.read(tree)
+
+
+class Program:
+    """The classes of a program, their layers, and what their forwards return."""
+
+    def __init__(self, classes: dict[str, ast.ClassDef], names: Names, findings: Findings) -> None:
+        self.classes, self.names, self.findings = classes, names, findings
+        self._layers: dict[str, dict[str, Layer | None]] = {}
+        self._first: dict[str, Kind] = {}
+        self._returns: dict[tuple[str, Kind], Kind] = {}
+        self.rules = Rules(names, findings)
+        self.of_vectors = False  # whether the program has networks, and none of images
+
+    def read(self, tree: ast.Module) -> None:
+        """Read every function once, with what its class tells, and what stands outside of all functions."""
+        words = {word for node in ast.walk(tree) for word in (getattr(node, "attr", ""), getattr(node, "id", ""))}
+        words |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+        modules = [base for c in self.classes.values() for base in c.bases if self.names.of(base).endswith("Module")]
+        images = any(
+            MAPS.fullmatch(word) or FUNCTIONS.fullmatch(word) or re.search("im(g|age)", word) for word in words
+        )
+        self.of_vectors = bool(modules) and not images
+        Body(self, None, {}).block(tree.body)
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                owner = next((c for c in self.classes.values() if node in c.body), None)
+                self.function(node, owner)
+
+    def function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, owner: ast.ClassDef | None) -> None:
+        if owner is not None and node.name == "forward":
+            self.returned(owner.name, self.first_kind(owner), noting=True)
+            return
+        kinds: dict[str, Kind] = {}
+        for argument in node.args.args:
+            kinds[argument.arg] = named_kind(argument.arg)
+        if owner is not None and node.name == "__call__" and len(node.args.args) == 2 and not self.layers(owner.name):
+            kinds[node.args.args[1].arg] = "picture?"  # a transform
+        Body(self, owner, kinds).block(node.body)
+
+    def first_kind(self, owner: ast.ClassDef) -> Kind:
+        """The kind of what a module is given: a map if all of its layers are for images, or the first one called is."""
+        if owner.name not in self._first:
+            self._first[owner.name] = None  # a class that has itself as a layer
+            self._first[owner.name] = self._first_kind(owner)
+        return self._first[owner.name]
+
+    def _first_kind(self, owner: ast.ClassDef) -> Kind:
+        effects = {layer.effect for layer in self._flat(owner.name) if layer is not None} - {"keep", "flat"}
+        if "map" not in effects or effects == {"map"}:
+            return "map" if effects == {"map"} else "other" if effects else None
+        return {"map": "map", "features": "other"}.get(self._first_effect(owner) or "")
+
+    def _first_effect(self, owner: ast.ClassDef) -> str | None:
+        """The effect of the first layer that the forward calls with its first argument."""
+        forward = next((n for n in owner.body if isinstance(n, ast.FunctionDef) and n.name == "forward"), None)
+        if forward is None or len(forward.args.args) < 2:
+            return None
+        given, layers = forward.args.args[1].arg, self.layers(owner.name)
+        calls = [
+            node for node in ast.walk(forward) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        ]
+        for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
+            takes = any(isinstance(part, ast.Name) and part.id == given for part in call.args)
+            name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+            if takes and FUNCTIONS.fullmatch(name):
+                return "map"
+            if takes and (effect := self._effect(layers.get(name))) not in (None, "keep"):
+                return effect
+        return None
+
+    def _effect(self, layer: Layer | None) -> str | None:
+        """The effect of the first layer of a sequence that has one, or of a class."""
+        if layer is None or layer.effect not in ("sequence", "class"):
+            return None if layer is None else layer.effect
+        if layer.effect == "sequence":
+            return next((effect for part in layer.parts if (effect := self._effect(part)) not in (None, "keep")), None)
+        kind = self.first_kind(self.classes[layer.name])
+        return {"map": "map", "other": "features"}.get(kind or "")
+
+    def _flat(self, name: str, depth: int = 0) -> list[Layer | None]:
+        found: list[Layer | None] = []
+        waiting = list(self.layers(name).values())
+        while waiting:
+            layer = waiting.pop()
+            if layer is not None and layer.effect == "sequence":
+                waiting += layer.parts
+            elif layer is not None and layer.effect == "class" and depth < 4 and layer.name != name:
+                found += self._flat(layer.name, depth + 1)
+            else:
+                found.append(layer)
+        return found
+
+    def layers(self, name: str) -> dict[str, Layer | None]:
+        """The layers of a class by the names of its attributes."""
+        if name not in self._layers:
+            found: dict[str, Layer | None] = {}
+            self._layers[name] = found
+            for node in ast.walk(self.classes[name]):
+                if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Attribute):
+                    of_self = isinstance(target.value, ast.Name) and target.value.id == "self"
+                    if of_self and (layer := self.layer(node.value)) is not None:
+                        found[target.attr] = layer
+                elif isinstance(node, ast.Call) and (layer := self.layer(node)) is not None:
+                    found.setdefault(f"[{node.lineno}:{node.col_offset}]", layer)
+        return self._layers[name]
+
+    def layer(self, node: ast.expr) -> Layer | None:
+        """The layer that an expression makes; None if it makes none, or none that is known."""
+        if not isinstance(node, ast.Call):
+            return None
+        if isinstance(node.func, ast.Name) and node.func.id in self.classes:
+            return Layer("class", node.func.id)
+        full = self.names.of(node.func)
+        name = full.rpartition(".")[2]
+        if not full.startswith("torch.nn.") or full.startswith(("torch.nn.functional.", "torch.nn.init.")):
+            if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
+                return Layer("keep") if node.func.value.id == "self" and "make" in node.func.attr else None
+            return None
+        if name == "Sequential":
+            return Layer("sequence", parts=tuple(self.layer(part) for part in node.args))
+        if name == "ModuleList":
+            return None
+        return layer_of(name)
+
+    def apply(self, layer: Layer | None, kind: Kind) -> Kind:
+        """The kind of what a layer gives."""
+        if layer is None:
+            return None
+        if layer.effect == "sequence":
+            for part in layer.parts:
+                kind = self.apply(part, kind) if part is not None else kind
+            return kind
+        if layer.effect == "class":
+            return self.returned(layer.name, kind)
+        if layer.effect == "features":
+            return kind if kind in ("other", "flat") else "other"
+        return {"map": "map", "flat": "flat"}.get(layer.effect, kind)
+
+    def returned(self, name: str, kind: Kind, noting: bool = False) -> Kind:
+        """The kind that the forward of a class returns for one of its input."""
+        key = (name, kind)
+        if noting or key not in self._returns:
+            self._returns[key] = None
+            owner = self.classes[name]
+            forward = next(
+                (n for n in owner.body if isinstance(n, ast.FunctionDef) and n.name == "forward" and n.args.args), None
+            )
+            if forward is None:
+                parents = [base.id for base in owner.bases if isinstance(base, ast.Name) and base.id in self.classes]
+                return self.returned(parents[0], kind) if parents else kind
+            arguments = forward.args.args[1:]
+            kinds: dict[str, Kind] = {}
+            for number, argument in enumerate(arguments):
+                also = kind == "map" and not forward.args.defaults
+                kinds[argument.arg] = kind if number == 0 or also else named_kind(argument.arg)
+            body = Body(self, owner, kinds)
+            self.findings.silent += not noting
+            try:
+                body.block(forward.body)
+            finally:
+                self.findings.silent -= not noting
+            self._returns[key] = body.result
+        return self._returns[key]
+
+
+class Body:
+    """The statements of one function, in order, with the kinds of its variables.
+
+    Attributes:
+        result: the kind of what is returned.
+    """
+
+    def __init__(self, program: Program, owner: ast.ClassDef | None, kinds: dict[str, Kind]) -> None:
+        self._program, self._owner, self._kinds = program, owner, kinds
+        self._layers: dict[str, Layer | None] = {}
+        program.rules.begin()
+        self.result: Kind = None
+        self._classifies = False
+
+    def block(self, statements: list[ast.stmt]) -> None:
+        self._classifies = self._classifies or _counts_labels(statements)
+        for statement in statements:
+            self._statement(statement)
+
+    def _statement(self, node: ast.stmt) -> None:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            return  # read by themselves
+        if isinstance(node, ast.Assign):
+            kind = self.kind(node.value)
+            for target in node.targets:
+                self._assign(target, node.value, kind)
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            self._assign(node.target, node.value, self.kind(node.value))
+        elif isinstance(node, ast.AugAssign):
+            kind = self.kind(node.value)
+            self.kind(node.target)
+            if isinstance(node.target, ast.Name) and kind == "map":
+                self._kinds[node.target.id] = "map"
+        elif isinstance(node, ast.Return):
+            kind = self.kind(node.value)
+            self.result = self.result or kind
+        else:
+            for field in ("test", "iter", "value", "exc", "msg"):
+                if isinstance(part := getattr(node, field, None), ast.expr):
+                    self.kind(part)
+            for item in getattr(node, "items", []):
+                self.kind(item.context_expr)
+            if isinstance(node, (ast.For, ast.AsyncFor)):
+                self._loop(node)
+            for field in ("body", "orelse", "finalbody"):
+                inner = getattr(node, field, [])
+                if isinstance(inner, list):
+                    for statement in inner:
+                        self._statement(statement)
+            for handler in getattr(node, "handlers", []):
+                for statement in handler.body:
+                    self._statement(statement)
+
+    def _loop(self, node: ast.For | ast.AsyncFor) -> None:
+        for part in ast.walk(node.target):
+            if isinstance(part, ast.Name):
+                self._kinds[part.id] = named_kind(part.id)
+
+    def _assign(self, target: ast.expr, value: ast.expr, kind: Kind) -> None:
+        self._program.rules.assigned(target, value, self._guess(value))
+        if isinstance(target, ast.Name):
+            self._kinds[target.id] = kind or (named_kind(target.id) if not isinstance(value, ast.Constant) else None)
+            layer = self._program.layer(value)
+            if layer is not None:
+                self._layers[target.id] = layer
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            values = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
+            for number, part in enumerate(target.elts):
+                if isinstance(part, ast.Name):
+                    known = self.kind(values[number]) if len(values) == len(target.elts) else None
+                    self._kinds[part.id] = known or named_kind(part.id)
+                    if self._program.rules.unpacks_map(target, value) and number == 0:
+                        self._mark(value)
+
+    def _mark(self, value: ast.expr) -> None:
+        """Note that a tensor whose shape is unpacked into n, c, h, w is a map."""
+        base = value.func.value if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) else None
+        base = value.value if isinstance(value, ast.Attribute) else base
+        if isinstance(base, ast.Name):
+            self._kinds[base.id] = "map"
+
+    # -- expressions ---------------------------------------------------------------------------------------------------
+
+    def _guess(self, node: ast.expr) -> Kind:
+        """The kind of the tensor whose shape an expression reads."""
+        part: ast.expr = node
+        while True:
+            if isinstance(part, ast.Subscript):
+                part = part.value
+            elif isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr == "size":
+                part = part.func.value
+            elif isinstance(part, ast.Attribute) and part.attr in ("shape", "data"):
+                part = part.value
+            else:
+                break
+        return self._kinds.get(part.id) if isinstance(part, ast.Name) else None
+
+    def kind(self, node: ast.expr | None) -> Kind:
+        """The kind of an expression; its calls and indices are looked at on the way."""
+        if node is None:
+            return None
+        if isinstance(node, ast.Name):
+            return self._kinds.get(node.id)
+        if isinstance(node, ast.Call):
+            return self._call(node)
+        if isinstance(node, ast.Subscript):
+            return self._subscript(node)
+        if isinstance(node, ast.Attribute):
+            owner = self.kind(node.value)
+            if node.attr in ("data", "grad"):
+                return owner
+            return named_kind(node.attr) if named_kind(node.attr) == "filter?" else None
+        if isinstance(node, ast.BinOp):
+            left, right = self.kind(node.left), self.kind(node.right)
+            if isinstance(node.op, ast.MatMult):
+                return "other"
+            return next((k for k in ("map", "map?", "picture?") if k in (left, right)), left or right)
+        if isinstance(node, ast.IfExp):
+            self.kind(node.test)
+            return self.kind(node.body) or self.kind(node.orelse)
+        found = [self.kind(part) for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+        if isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
+            for generator in node.generators:
+                self.kind(generator.iter)
+        if isinstance(node, ast.UnaryOp):
+            return found[0]
+        return None
+
+    def _call(self, node: ast.Call) -> Kind:
+        program = self._program
+        keywords = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
+        full = program.names.of(node.func)
+        arguments = [self.kind(part.value if isinstance(part, ast.Starred) else part) for part in node.args]
+        for value in keywords.values():
+            self.kind(value)
+        if full:
+            name = full.rpartition(".")[2]
+            function = full.startswith(("torch.nn.functional.", "torch.")) and not name[:1].isupper()
+            if not function:
+                program.rules.layer(node, name)
+                return None
+            first = arguments[0] if arguments else None
+            if name in JOINING and node.args and isinstance(node.args[0], (ast.List, ast.Tuple)):
+                kinds = [self._kinds.get(part.id) if isinstance(part, ast.Name) else None for part in node.args[0].elts]
+                first = "map" if "map" in kinds else first
+            program.rules.call(node, name, node.args[0] if node.args else None, node.args[1:], first, self)
+            return self._made(name, first, node)
+        if isinstance(node.func, ast.Attribute):
+            name, owner = node.func.attr, node.func.value
+            if isinstance(owner, ast.Name) and owner.id == "self" and self._owner is not None:
+                layers = program.layers(self._owner.name)
+                if name in layers and arguments:
+                    return self._through(layers[name], arguments[0], node)
+                return None
+            if isinstance(owner, ast.Name) and owner.id in ("np", "numpy"):
+                program.rules.numpy(node, name)
+                return None
+            kind = self.kind(owner)
+            program.rules.call(node, name, owner, node.args, kind, self)
+            return self._made(name, kind, node)
+        if isinstance(node.func, ast.Name):
+            if node.func.id in self._layers and arguments:
+                return self._through(self._layers[node.func.id], arguments[0], node)
+            if node.func.id == "Rearrange" or node.func.id in ("rearrange", "reduce", "repeat"):
+                program.rules.einops(node)
+        else:
+            layer = program.layer(node.func) if isinstance(node.func, ast.Call) else None
+            self.kind(node.func)
+            if layer is not None and arguments:
+                return self._through(layer, arguments[0], node)
+        return None
+
+    def _through(self, layer: Layer | None, kind: Kind, node: ast.Call) -> Kind:
+        given = node.args[0] if node.args else None
+        if layer is not None and layer.effect == "map" and isinstance(given, ast.Name) and kind in (None, "map?"):
+            self._kinds[given.id] = "map"  # which the layer takes
+        return self._program.apply(layer, kind)
+
+    def _made(self, name: str, kind: Kind, node: ast.Call) -> Kind:
+        """The kind of the result of a function or a method, by the kind of its first tensor."""
+        if FUNCTIONS.fullmatch(name):
+            return "map"
+        if KEEPING.fullmatch(name) or name in JOINING:
+            return kind
+        if name in ("view", "reshape", "flatten", "view_as", "reshape_as"):
+            return self._program.rules.viewed(name, node, kind)
+        if name in ("linear", "bmm", "matmul", "mm", "einsum", "embedding", "scaled_dot_product_attention"):
+            return "other"
+        if name in REDUCING:
+            keep = any(k.arg == "keepdim" and getattr(k.value, "value", None) is True for k in node.keywords)
+            return kind if keep else "other" if kind == "map" else None
+        if name in ("transpose", "permute"):
+            return self._program.rules.permuted(node, kind)
+        if name in ("chunk", "split", "unbind"):
+            return kind
+        return None
+
+    def _subscript(self, node: ast.Subscript) -> Kind:
+        kind = self.kind(node.value)
+        for part in ast.walk(node.slice):
+            if isinstance(part, ast.Call):
+                self._call(part)
+        self._program.rules.index(node, kind, self)
+        if kind in ("map", "map?") and integer(node.slice) is not None:
+            return "picture?" if isinstance(node.value, ast.Name) and kind == "map" else None
+        return kind if isinstance(node.slice, (ast.Slice, ast.Tuple)) else None
+
+    @property
+    def classifies(self) -> bool:
+        """True if the second axis is classes (N, classes): labels are counted, or the program has no images."""
+        return self._classifies or self._program.of_vectors
+
+
+def _counts_labels(statements: list[ast.stmt]) -> bool:
+    """True if predictions are compared with labels, and the labels are counted by images."""
+    compared = counted = False
+    for statement in statements:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Attribute) and node.attr in ("eq", "topk"):
+                compared = True
+            if isinstance(node, ast.Compare) and any(isinstance(op, ast.Eq) for op in node.ops):
+                compared = compared or not any(
+                    isinstance(part, ast.Constant) for part in (node.left, *node.comparators)
+                )
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size":
+                counted = counted or (len(node.args) == 1 and integer(node.args[0]) == 0)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len":
+                counted = True
+    return compared and counted

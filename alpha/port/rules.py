@@ -1,0 +1,511 @@
+"""The rules: which calls, indices and assignments of a program of PyTorch mean other axes where channels are last."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+from alpha.port.findings import Findings
+from alpha.port.tensor_kinds import (
+    CHANNELS,
+    HEIGHT,
+    WIDTH,
+    Kind,
+    integer,
+    integers,
+    is_channels,
+    is_spatial,
+    last_name,
+    named_kind,
+)
+from alpha.port.torch_names import Names
+
+__all__ = ["Rules"]
+
+HERE = {1: "-1", 2: "1", 3: "2", -1: "2", -2: "1", -3: "-1"}  # the axes of (N, C, H, W) in (N, H, W, C)
+MEANS = {1: "the channels", 2: "the rows", 3: "the columns", -1: "the columns", -2: "the rows", -3: "the channels"}
+OF_PICTURE = {0: "-1", 1: "0", 2: "1", -1: "1", -2: "0", -3: "-1"}
+FIRST = {"softmax", "log_softmax", "argmax", "argmin", "max", "min", "sum", "mean", "std", "var", "prod", "median"}
+FIRST |= {
+    "cat",
+    "concat",
+    "concatenate",
+    "unbind",
+    "logsumexp",
+    "cumsum",
+    "amax",
+    "amin",
+    "softmin",
+    "glu",
+    "any",
+    "all",
+}
+SECOND = {"norm", "chunk", "split", "select", "index_select", "narrow", "topk", "std_mean", "var_mean"}  # of args
+SURE = {
+    "softmax",
+    "log_softmax",
+    "argmax",
+    "argmin",
+}  # whose axis 1 is asked about even if nothing is known of a tensor
+MOMENTS = {"mean", "std", "var", "norm", "max"}
+CREATING = {"randn", "rand", "zeros", "ones", "empty", "full", "Tensor", "FloatTensor", "randint", "normal"}
+SWAPS: dict[tuple[int, ...], str] = {(0, 2, 3, 1): "channels are last already", (0, 3, 1, 2): "channels stay last"}
+PICTURE_SWAPS: dict[tuple[int, ...], str] = {
+    (1, 2, 0): "a picture is (H, W, C) already",
+    (2, 0, 1): "a picture stays (H, W, C)",
+}
+FLATTENED = (
+    "features of a flattened map are counted pixel by pixel here: weights of PyTorch for the "
+    "layer behind it need a turn, "
+    "which load_state_dict makes by itself in a Sequential, or after alpha.nn.utils.find_flattened(model, x)"
+)
+
+
+class Rules:
+    """Rules that add to the findings of a program.
+
+    Args:
+        names: what PyTorch calls the names of the program.
+        findings: to which they add.
+    """
+
+    def __init__(self, names: Names, findings: Findings) -> None:
+        self._names, self._findings = names, findings
+        self._axis_of: dict[str, tuple[int, int]] = {}  # of variables: the axis whose length they are, of how many
+
+    def begin(self) -> None:
+        """Begin a function, whose variables are others."""
+        self._axis_of = {}
+
+    def _add(self, node: ast.AST, kind: Kind, why: str) -> None:
+        """Note what must change: for sure if the kind is known, to be looked at if it is guessed or not known."""
+        self._findings.add(node, "change" if kind in ("map", "picture", "columns", "sure") else "look", why)
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def layer(self, node: ast.Call, name: str) -> None:
+        """Look at the arguments of a layer."""
+        first = node.args[0] if node.args else None
+        if name == "LayerNorm" and isinstance(first, (ast.List, ast.Tuple)) and len(first.elts) == 3:
+            self._add(node, "sure", "a map is (H, W, C): write nn.LayerNorm((h, w, c))")
+        elif name == "Unflatten" and len(node.args) == 2 and isinstance(node.args[1], (ast.List, ast.Tuple)):
+            if len(node.args[1].elts) == 3:
+                self._add(node, "sure", "a map is made as (H, W, C): write nn.Unflatten(1, (h, w, c))")
+        elif name in ("Tensor", "FloatTensor") and node.args:
+            self._created(node, list(node.args))
+
+    def call(
+        self, node: ast.Call, name: str, tensor: ast.expr | None, args: list[ast.expr], kind: Kind, body: Any
+    ) -> None:
+        """Look at a function of a tensor, or a method; `args` are those behind the tensor."""
+        keywords = {keyword.arg: keyword.value for keyword in node.keywords}
+        if kind is None and tensor is not None:
+            kind = named_kind(last_name(tensor))
+        if name == "size" and len(node.args) == 1:
+            self._length(node, tensor, integer(node.args[0]), kind)
+        elif name == "pad":
+            self._pad(node, args, keywords, kind)
+        elif name in ("flip", "roll"):
+            self._flip(node, name, args, keywords, kind)
+        elif name in CREATING and self._names.of(node.func):
+            self._created(node, list(node.args) if name not in ("randint", "normal") else [])
+        elif (
+            name in ("expand", "repeat") and len(args) == 4 and integer(args[1]) not in (1, -1) and is_channels(args[1])
+        ):
+            self._add(node, kind, "the channels are the last axis: write them last")
+        elif name in ("unsqueeze", "squeeze"):
+            self._unsqueeze(node, name, args, kind)
+        elif name in ("normalize", "cosine_similarity"):
+            dim = keywords.get("dim") or (args[1] if len(args) > 1 else None)
+            axis = 1 if dim is None else integer(dim)
+            default = " (the default)" if dim is None else ""
+            if kind in ("map", "map?") and axis in HERE:
+                self._add(node, kind, f"dim={axis}{default} means {MEANS[axis]}: write dim={HERE[axis]}")
+        elif name in FIRST | SECOND:
+            place = 1 if name in SECOND else 0
+            dim = keywords.get("dim") or keywords.get("axis") or (args[place] if len(args) > place else None)
+            self._axes(node, name, dim, kind, body)
+
+    def _axes(self, node: ast.Call, name: str, dim: ast.expr | None, kind: Kind, body: Any) -> None:
+        """Look at the axes of a reduction, a softmax, or what joins and cuts tensors."""
+        axes = integers(dim)
+        if axes is None:
+            if dim is None and name in ("softmax", "log_softmax") and kind == "map":
+                self._add(node, kind, "without dim= PyTorch takes axis 1, the channels: write dim=-1")
+            return
+        if kind in ("other", "flat", "filter?") and not (kind == "filter?" and set(axes) & {2, 3} and len(axes) > 1):
+            return
+        if kind == "picture":
+            if any(axis in OF_PICTURE for axis in axes):
+                written = ", ".join(OF_PICTURE[axis] for axis in axes)
+                self._add(node, kind, f"a picture is (H, W, C): write {written}")
+            return
+        if not any(axis in HERE for axis in axes):
+            return
+        written = ", ".join(HERE.get(axis, str(axis)) for axis in axes)
+        both = len(axes) > 1 and set(axes) in ({2, 3}, {-1, -2}, {1, 2, 3})
+        if both:
+            self._add(node, kind or "sure", f"the pixels of a map are the axes 1 and 2: write ({written})")
+        elif kind == "map" or (kind == "map?" and axes[0] in (1, -3)):
+            self._add(node, kind, f"axis {axes[0]} of (N, C, H, W) is {MEANS[axes[0]]}: write {written}")
+        elif kind is None and axes == [1] and name in MOMENTS and _keeps(node) and not body.classifies:
+            self._add(node, kind, "axis 1 of a map (N, C, H, W) is the channels: write -1, if it is one")
+        elif kind is None and ((name in SURE and axes[0] == 1 and not body.classifies) or axes[0] == 3):
+            self._add(
+                node, kind, f"axis {axes[0]} of a map (N, C, H, W) is {MEANS[axes[0]]}: write {written}, if it is one"
+            )
+
+    def _pad(self, node: ast.Call, args: list[ast.expr], keywords: dict[str | None, ast.expr], kind: Kind) -> None:
+        given = keywords.get("pad") or (args[0] if args else None)
+        if isinstance(given, ast.BinOp) and isinstance(given.op, ast.Mult):
+            part, count = (
+                (given.left, integer(given.right))
+                if isinstance(given.left, (ast.List, ast.Tuple))
+                else (given.right, integer(given.left))
+            )
+            length = len(part.elts) * count if isinstance(part, (ast.List, ast.Tuple)) and count else 0
+        else:
+            length = len(given.elts) if isinstance(given, (ast.List, ast.Tuple)) else 0
+        if kind in ("other", "flat") or not length:
+            return
+        if length == 4:
+            self._add(
+                node,
+                kind,
+                "four numbers pad the last two axes, columns and channels here: write F.pad(x, "
+                "(0, 0, left, right, top, bottom)), or nn.ZeroPad2d",
+            )
+        elif length in (2, 6) and kind == "map":
+            self._add(
+                node,
+                kind,
+                "numbers are for the last axis first, which is the channels: put the pair of the channels first",
+            )
+
+    def _flip(
+        self, node: ast.Call, name: str, args: list[ast.expr], keywords: dict[str | None, ast.expr], kind: Kind
+    ) -> None:
+        given = keywords.get("dims") or (args[0] if name == "flip" and args else args[1] if len(args) > 1 else None)
+        axes = integers(given) or []
+        if name == "flip" and len(args) > 1:
+            axes = [n for n in map(integer, args) if n is not None]
+        if kind in ("other", "flat"):
+            return
+        told = {1, 2, 3, -1, -2, -3} if kind in ("map", "map?", "picture", "picture?") else {2, 3, -1, -2}
+        if set(axes) & told:
+            table = OF_PICTURE if kind == "picture" else HERE
+            written = ", ".join(table.get(axis, str(axis)) for axis in axes)
+            self._add(
+                node,
+                kind,
+                f"the last axis is the channels, so this exchanges other axes: write {written} for (N, H, W, C)",
+            )
+
+    def _unsqueeze(self, node: ast.Call, name: str, args: list[ast.expr], kind: Kind) -> None:
+        axis = integer(args[0]) if args else None
+        inner = node.func.value if isinstance(node.func, ast.Attribute) else None
+        twice = isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr == name
+        before = integer(inner.args[0]) if twice and isinstance(inner, ast.Call) and inner.args else None
+        if name == "unsqueeze" and (before, axis) in ((-1, -1), (2, 3), (2, 2)):
+            self._add(node, "sure", "channels beside a map are (N, 1, 1, C): write .unsqueeze(1).unsqueeze(1)")
+        elif axis in HERE and name == "squeeze" and (kind == "map" or (kind == "map?" and axis == 1)):
+            self._add(node, kind, f"axis {axis} of (N, C, H, W) is {MEANS[axis]}: write {name}({HERE[axis]})")
+        elif kind == "map?" and axis == 1 and name == "unsqueeze":
+            self._add(node, kind, "an axis of channels is the last one: write unsqueeze(-1)")
+
+    def _created(self, node: ast.Call, args: list[ast.expr]) -> bool:
+        """Look at the sizes of a tensor that is made; whether they are those of a map."""
+        if args and isinstance(args[0], (ast.Tuple, ast.List)):
+            args = list(args[0].elts)
+        if len(args) not in (3, 4):
+            return False
+        channels, rows, columns = args[-3:]
+        sides = [integer(part) for part in (rows, columns)]
+        square = ast.dump(rows) == ast.dump(columns) and (sides[0] == 1 or (sides[0] or 0) > 3 or is_spatial(rows))
+        spatial = square or (is_spatial(rows) and is_spatial(columns))
+        if sides == [1, 1] and integer(channels) == 1:
+            return False
+        few = integer(channels) in (1, 2, 3, 4) or (
+            len(args) == 4 and (is_channels(channels) or (integer(channels) or 0) > 4)
+        )
+        if not (few and spatial) or (len(args) == 3 and sides[0] == 1):
+            return False
+        form = "(n, h, w, c)" if len(args) == 4 else "(h, w, c)"
+        self._add(node, "sure", f"channels are the last axis: write the sizes as {form}")
+        return True
+
+    def _length(self, node: ast.expr, tensor: ast.expr | None, axis: int | None, kind: Kind) -> None:
+        """Look at a length, `x.size(1)` or `x.shape[1]`."""
+        if kind == "map" and axis in HERE:
+            self._add(node, kind, f"axis {axis} of (N, C, H, W) is {MEANS[axis]}: write axis {HERE[axis]}")
+        elif kind == "picture" and axis in OF_PICTURE:
+            self._add(node, kind, f"a picture is (H, W, C): write axis {OF_PICTURE[axis]}")
+        elif kind == "map?" and axis == 1 and last_name(tensor).endswith("s"):
+            self._add(node, kind, "axis 1 of (N, C, H, W) is the channels: write axis -1")
+        elif kind == "filter?" and axis in (2, 3):
+            self._add(node, kind, f"a filter is (out, height, width, in): write axis {HERE[axis]}")
+
+    # -- forms ---------------------------------------------------------------------------------------------------------
+
+    def _sizes_of(self, node: ast.Call) -> list[ast.expr]:
+        """The arguments of a view or a permutation, behind the tensor."""
+        args = list(node.args[1:] if self._names.of(node.func) else node.args)
+        if len(args) == 1 and isinstance(args[0], (ast.Tuple, ast.List)):
+            args = list(args[0].elts)
+        return args
+
+    def viewed(self, name: str, node: ast.Call, kind: Kind) -> Kind:
+        """Look at a view, reshape or flatten; the kind of its result."""
+        sizes = self._sizes_of(node)
+        numbers = [integer(size) for size in sizes]
+        if name == "flatten":
+            start = next(
+                (integer(k.value) for k in node.keywords if k.arg == "start_dim"), numbers[0] if numbers else 0
+            )
+            if kind == "map" and start == 2:
+                self._add(
+                    node,
+                    kind,
+                    "the pixels of a map are its axes 1 and 2: write .flatten(1, 2), which gives (N, H W, C)",
+                )
+                return "columns"
+            if kind == "map" and start == 1:
+                self._findings.add(node, "note", FLATTENED)
+            return "flat" if start == 1 else None
+        if len(sizes) == 2:
+            if kind == "map" and -1 in numbers:
+                self._findings.add(node, "note", FLATTENED)
+                return "flat"
+            if self._mixes(sizes):
+                self._columns(node)
+                return "other"
+            return "other" if kind in ("flat", "other") else None
+        if len(sizes) in (3, 4) and numbers[-2:] == [1, 1] and (numbers[-3] != 1 or kind == "map"):
+            rank = ", 1" * (len(sizes) - 3)
+            self._add(
+                node,
+                "sure",
+                f"the channels are the last axis: write "
+                f"view({'-1' if len(sizes) == 3 else 'n'}{rank}, 1, c), or leave it out for a vector",
+            )
+            return "map" if len(sizes) == 4 else None
+        if len(sizes) == 3:
+            pixels = _is_product(sizes[2])
+            certain = kind in ("map", "map?") or is_channels(sizes[1])
+            if (pixels and certain) or (numbers[2] == -1 and kind == "map"):
+                self._columns(node)
+                return "columns"
+            if all(map(is_spatial, sizes[1:])) and (is_channels(sizes[0]) or numbers[0] in (1, 3)):
+                self._add(node, "sure", "a picture is (H, W, C): write the sizes so")
+                return "picture"
+            return "other"
+        if len(sizes) in (4, 5) and numbers[:2] != [1, 1]:  # (1, 1, T, T) is a mask
+            equal = None not in numbers[-2:] and numbers[-1] == numbers[-2] and (numbers[-1] or 0) > 1
+            two = ast.dump(sizes[-1]) == ast.dump(sizes[-2]) and not isinstance(sizes[-1], ast.Constant)
+            if equal or two or (is_spatial(sizes[-1]) and is_spatial(sizes[-2])):
+                self._add(
+                    node,
+                    "sure",
+                    "a map is (N, H, W, C): write the channels last; weights of PyTorch for the "
+                    "layer that gives the features need unflattened=",
+                )
+                return "map"
+            return "other"
+        return None
+
+    def _columns(self, node: ast.AST) -> None:
+        self._add(
+            node,
+            "sure",
+            "this mixes channels and pixels here: write y = x.view(b, h * w, c); a Gram matrix is "
+            "y.mT @ y, tokens are y itself",
+        )
+
+    def _mixes(self, sizes: list[ast.expr]) -> bool:
+        """True if two sizes are products of a batch and its channels, and of rows and columns."""
+        first, second = sizes
+        if not (_is_factors(first) and _is_factors(second)):
+            return False
+        return _is_product(second) or self._rank4(second)
+
+    def _rank4(self, node: ast.expr) -> bool:
+        names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+        return len(names) == 2 and all(self._axis_of.get(name) in ((2, 4), (3, 4)) for name in names)
+
+    def permuted(self, node: ast.Call, kind: Kind) -> Kind:
+        """Look at a permutation of axes; the kind of its result."""
+        numbers = [integer(size) for size in self._sizes_of(node)]
+        axes = tuple(n for n in numbers if n is not None)
+        if len(axes) != len(numbers):
+            return None
+        if axes in SWAPS:
+            self._add(node, "sure", f"{SWAPS[axes]}: leave it out")
+            return "other" if axes == (0, 2, 3, 1) else "map"
+        if axes in PICTURE_SWAPS and kind not in ("other", "flat"):
+            self._add(
+                node, "sure" if named_kind(last_name(_base(node))) else "look", f"{PICTURE_SWAPS[axes]}: leave it out"
+            )
+            return "picture" if axes == (2, 0, 1) else None
+        if kind == "map" and len(axes) == 2 and set(axes) & set(HERE):
+            self._add(node, kind, f"write the axes {', '.join(HERE.get(axis, str(axis)) for axis in axes)}")
+            return None
+        return "other" if kind in ("columns", "other", "flat") else None
+
+    def numpy(self, node: ast.Call, name: str) -> None:
+        """Look at a function of numpy."""
+        if name in ("transpose", "moveaxis", "rollaxis") and len(node.args) > 1:
+            axes = tuple(integers(node.args[1]) or ())
+            if axes in PICTURE_SWAPS or axes in SWAPS:
+                self._add(node, "sure", f"{ {**PICTURE_SWAPS, **SWAPS}[axes] }: leave it out")
+
+    def einops(self, node: ast.Call) -> None:
+        """Look at the pattern of einops."""
+        texts = [part.value for part in node.args if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+        for text in texts:
+            for side in text.split("->"):
+                parts = re.findall(r"\([^)]*\)|\S+", side)
+                if len(parts) == 4 and CHANNELS.fullmatch(parts[1]) and re.search(r"h|x", parts[2]):
+                    self._add(node, "sure", f"{side.strip()!r} has the channels second: write them last, as 'b h w c'")
+                    return
+
+    # -- indices and assignments ---------------------------------------------------------------------------------------
+
+    def index(self, node: ast.Subscript, kind: Kind, body: Any) -> None:
+        """Look at an index of a tensor, or of its shape."""
+        owner = node.value
+        of_shape = isinstance(owner, ast.Attribute) and owner.attr == "shape"
+        of_size = isinstance(owner, ast.Call) and isinstance(owner.func, ast.Attribute) and owner.func.attr == "size"
+        if of_shape or of_size:
+            tensor = owner.value if isinstance(owner, ast.Attribute) else owner.func.value  # type: ignore[attr-defined]
+            known = body.kind(tensor) if isinstance(tensor, (ast.Name, ast.Attribute)) else None
+            self._of_shape(node, tensor, known or named_kind(last_name(tensor)))
+        elif isinstance(node.slice, ast.Tuple):
+            self._of_tensor(node, node.slice.elts, kind)
+
+    def _of_shape(self, node: ast.Subscript, tensor: ast.expr, kind: Kind) -> None:
+        if not isinstance(node.slice, ast.Slice):
+            self._length(node, tensor, integer(node.slice), kind)
+            return
+        begin, end = integer(node.slice.lower), node.slice.upper
+        if end is not None or begin not in (2, -2) or kind in ("other", "flat"):
+            return
+        if kind == "filter?":
+            self._add(node, "sure", "a filter is (out, height, width, in): write shape[1:3]")
+        elif kind in ("map", "map?") or begin == 2:
+            self._add(node, kind, "rows and columns of a map are the axes 1 and 2: write shape[1:3]")
+
+    def _of_tensor(self, node: ast.Subscript, parts: list[ast.expr], kind: Kind) -> None:
+        new = [isinstance(part, ast.Constant) and part.value is None for part in parts]
+        whole = [isinstance(part, ast.Slice) and not (part.lower or part.upper or part.step) for part in parts]
+        if len(parts) >= 3 and new[-2:] == [True, True] and not any(new[:-2][-1:]) and (whole[-3] or len(parts) == 4):
+            self._add(
+                node,
+                "sure" if len(parts) == 4 else "look",
+                "channels beside a map are its last axis: write [:, None, None] of (N, C), and nothing of (C,)",
+            )
+            return
+        if any(new):
+            return
+        dots = [isinstance(part, ast.Constant) and part.value is Ellipsis for part in parts]
+        if kind == "map" and dots[:1] == [True] and not all(whole[1:]):
+            self._add(node, kind, "the last axis is the channels, not the columns: write [:, rows, columns]")
+        elif kind == "map" and True not in dots:
+            if len(parts) > 2 and not all(whole[2:]):
+                self._add(node, kind, "rows and columns are the axes 1 and 2: write [:, rows, columns]")
+            elif len(parts) > 1 and not whole[1]:
+                self._add(node, kind, "channels are the last axis: write [..., channels]")
+        elif kind == "picture" and not all(whole):
+            self._add(node, kind, "a picture is (H, W, C): write [rows, columns, channels]")
+        elif kind in (None, "map?") and len(parts) == 4 and whole[:2] == [True, True]:
+            cut = [part for part in parts[2:] if isinstance(part, ast.Slice) and (part.lower or part.step)]
+            if cut:
+                self._add(node, kind, "rows and columns of a map are the axes 1 and 2: write [:, rows, columns]")
+        elif kind in (None, "map?") and len(parts) == 4 and whole == [True, False, True, True]:
+            self._add(node, kind, "channels are the last axis: write [..., channels]")
+
+    def unpacks_map(self, target: ast.expr, value: ast.expr) -> bool:
+        """True if a shape of four axes is unpacked into names of channels, rows and columns."""
+        names = [last_name(part) for part in target.elts] if isinstance(target, (ast.Tuple, ast.List)) else []
+        return len(names) == 4 and _reads_shape(value) and _are_maps(names)
+
+    def assigned(self, target: ast.expr, value: ast.expr, kind: Kind) -> None:
+        """Look at names that are given to lengths of axes."""
+        if isinstance(target, (ast.Tuple, ast.List)):
+            names = [last_name(part) for part in target.elts]
+            if _reads_shape(value):
+                self._axis_of = {**self._axis_of, **{name: (n, len(names)) for n, name in enumerate(names)}}
+                if len(names) == 4 and (kind == "map" or _are_maps(names)):
+                    self._add(value, "sure", "a map is (N, H, W, C): write n, h, w, c = x.shape")
+                elif len(names) == 3 and CHANNELS.fullmatch(names[0]) and HEIGHT.fullmatch(names[1]):
+                    self._add(value, "sure", "a picture is (H, W, C): write h, w, c = x.shape")
+            elif isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts):
+                for part, length in zip(target.elts, value.elts, strict=True):
+                    self.assigned(part, length, kind)
+            elif isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Slice) and len(names) == 2:
+                begin = integer(value.slice.lower)
+                if begin == -2 and HEIGHT.fullmatch(names[0]) and kind not in ("other", "map"):
+                    self._add(value, "sure", "rows and columns of a map are the axes 1 and 2: write shape[1:3]")
+            return
+        axis = _axis(value)
+        name = last_name(target)
+        if axis is None or kind in ("map", "picture", "other", "flat"):
+            return
+        if (HEIGHT.fullmatch(name) and axis in (1, 2, -2)) or (WIDTH.fullmatch(name) and axis in (2, 3, -1)):
+            rows = "rows" if HEIGHT.fullmatch(name) else "columns"
+            batch, picture = (1, 0) if rows == "rows" else (2, 1)
+            self._add(
+                value, "sure", f"the {rows} of (N, H, W, C) are axis {batch}, of a picture (H, W, C) axis {picture}"
+            )
+        elif re.fullmatch(r"(n_?)?(c|ch)|(\w+_)?(channels?|planes)", name) and axis == 1:
+            self._add(value, "look", "the channels are the last axis: write -1")
+
+
+def _keeps(node: ast.Call) -> bool:
+    return any(part.arg == "keepdim" and getattr(part.value, "value", False) is True for part in node.keywords)
+
+
+def _base(node: ast.Call) -> ast.AST | None:
+    return node.func.value if isinstance(node.func, ast.Attribute) else None
+
+
+def _axis(node: ast.expr) -> int | None:
+    """The axis whose length an expression reads; None if it reads none."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size" and node.args:
+        return integer(node.args[0])
+    if (
+        isinstance(node, ast.Subscript)
+        and not isinstance(node.slice, (ast.Slice, ast.Tuple))
+        and _reads_shape(node.value)
+    ):
+        return integer(node.slice)
+    return None
+
+
+def _reads_shape(node: ast.expr) -> bool:
+    """True for `x.shape` and `x.size()`."""
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Attribute) and node.func.attr == "size" and not node.args
+    return isinstance(node, ast.Attribute) and node.attr == "shape"
+
+
+def _are_maps(names: list[str]) -> bool:
+    """True if four names are those of the axes of a map."""
+    spatial = HEIGHT.fullmatch(names[2]) is not None and WIDTH.fullmatch(names[3]) is not None
+    return spatial or (
+        re.fullmatch(r"(n_?)?(c|C|ch)|(\w+_)?channels?", names[1]) is not None and names[2:] == ["_", "_"]
+    )
+
+
+def _is_factors(node: ast.expr) -> bool:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
+
+
+def _is_product(node: ast.expr) -> bool:
+    """True for a product of rows and columns, as h * w."""
+    return (
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Mult)
+        and is_spatial(node.left)
+        and is_spatial(node.right)
+    )
