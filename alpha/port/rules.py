@@ -144,9 +144,9 @@ class Rules:
         if not any(axis in HERE for axis in axes):
             return
         written = ", ".join(HERE.get(axis, str(axis)) for axis in axes)
-        both = len(axes) > 1 and set(axes) in ({2, 3}, {-1, -2}, {1, 2, 3})
+        both = len(axes) > 1 and set(axes) - {0} in ({2, 3}, {-1, -2}, {1, 2, 3})
         if both:
-            self._add(node, kind or "sure", f"the pixels of a map are the axes 1 and 2: write ({written})")
+            self._add(node, kind or "sure", f"the axes of a map are (N, H, W, C): write ({written})")
         elif kind == "map" or (kind == "map?" and axes[0] in (1, -3)):
             self._add(node, kind, f"axis {axes[0]} of (N, C, H, W) is {MEANS[axes[0]]}: write {written}")
         elif kind is None and axes == [1] and name in MOMENTS and _keeps(node) and not body.classifies:
@@ -415,6 +415,8 @@ class Rules:
                 self._add(node, kind, "rows and columns are the axes 1 and 2: write [:, rows, columns]")
             elif len(parts) > 1 and not whole[1]:
                 self._add(node, kind, "channels are the last axis: write [..., channels]")
+        elif kind == "map?" and len(parts) == 2 and whole[0] and isinstance(parts[1], ast.List):
+            self._add(node, kind, "channels are the last axis: write [..., channels]")
         elif kind == "picture" and not all(whole):
             self._add(node, kind, "a picture is (H, W, C): write [rows, columns, channels]")
         elif kind in (None, "map?") and len(parts) == 4 and whole[:2] == [True, True]:

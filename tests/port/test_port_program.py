@@ -44,6 +44,8 @@ SILENT = {
     "weight.shape[2:]": ("def f(weight):\n    return weight.shape[2:]\n", "write shape[1:3]"),
     "conv.weight.size(2)": ("def f(conv):\n    return conv.weight.size(2)\n", "write axis 1"),
     "F.pad": ("def f(x):\n    return F.pad(x, (1, 1, 1, 1))\n", "four numbers pad the last two axes"),
+    "sums of channels": ("def f(x):\n    return x.mean(dim=[0, 2, 3])\n", "write (0, 1, 2)"),
+    "colours": ("def f(images):\n    return images[:, [2, 1, 0]]\n", "write [..., channels]"),
     "F.pad of a list": ("def f(x, p):\n    return nn.functional.pad(x, [p] * 4)\n", "four numbers pad"),
     "resnet18": ("net = models.resnet18()\n", "write alpha.models.torchvision.resnet18"),
 }
