@@ -119,7 +119,7 @@ from alpha.step import capture, compile_kernels, dry_run
 # what `import alpha` does not load, but `alpha.data` does, when it is first named; functions with their room
 _FILES = "io.serialization"
 _LATER = {
-    **dict.fromkeys(["data", "distributed", "port", "train", "transforms", "utils"], ""),
+    **dict.fromkeys(["data", "distributed", "onnx", "port", "train", "transforms", "utils"], ""),
     **{"load": _FILES, "save": _FILES, "DataParallel": "distributed", "compare": "port"},
 }
 
@@ -205,6 +205,7 @@ __all__ = [
     "numel",
     "ones",
     "ones_like",
+    "onnx",
     "ops",
     "optim",
     "pi",
@@ -239,6 +240,7 @@ __all__ += [
 if TYPE_CHECKING:
     from alpha import data as data
     from alpha import distributed as distributed
+    from alpha import onnx as onnx
     from alpha import port as port
     from alpha import train as train
     from alpha import transforms as transforms

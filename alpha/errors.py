@@ -14,6 +14,7 @@ __all__ = [
     "DistributedError",
     "DryRunError",
     "DryRunWarning",
+    "ExportError",
     "GradientError",
     "NonFiniteError",
     "OutOfMemoryError",
@@ -85,6 +86,10 @@ class DryRunError(AlphaError, RuntimeError):
 
 class DryRunWarning(UserWarning):
     """A step whose kernels are compiled one by one, when they are first used; the message says why."""
+
+
+class ExportError(AlphaError, ValueError):
+    """A model that cannot become a file of another format, or a file that no module can be made of; it says why."""
 
 
 class TrainingError(AlphaError, ArithmeticError):

@@ -16,6 +16,7 @@ import numpy as np
 from alpha.autograd.grad_mode import is_grad_enabled
 from alpha.autograd.recompute import FirstRun
 from alpha.autograd.recompute import state as runs
+from alpha.autograd.tracing import state as tracing
 from alpha.autograd.versions import Version, check_history, check_writable, knows_history, part_of
 from alpha.core.numerics import is_floating
 from alpha.core.origins import Origin, carry
@@ -153,7 +154,12 @@ class Function:
         except DeviceError:
             inputs, node = _together(cls, inputs), cls()
             arrays, tensors = node.take(inputs)
-        return node.give(node.forward(*arrays, **options), inputs, tensors)
+        tracer = tracing.tracer
+        if tracer is None:
+            return node.give(node.forward(*arrays, **options), inputs, tensors)
+        return tracer.operator(
+            node, inputs, options, lambda: node.give(node.forward(*arrays, **options), inputs, tensors)
+        )
 
     def take(self, inputs: Sequence[Tensor | None]) -> tuple[list[Array | None], list[Tensor]]:
         """The first part of `apply`, before forward: the arrays of the inputs, and those inputs that are tensors."""

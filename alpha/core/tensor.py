@@ -12,6 +12,7 @@ import numpy.typing as npt
 from alpha.autograd import engine
 from alpha.autograd.function import Function
 from alpha.autograd.grad_mode import without_grad
+from alpha.autograd.tracing import state as tracing
 from alpha.autograd.versions import Always, PartRecord, Version, array_of
 from alpha.core.host_values import DTypeLike, check_fits, host_array, is_torch, wider
 from alpha.core.host_values import as_dtype as as_dtype
@@ -205,6 +206,8 @@ class Tensor(Methods):
 
     def numpy(self) -> npt.NDArray[Any]:
         """A numpy copy of the values; waits for the device."""
+        if tracing.tracer is not None:
+            tracing.tracer.read(self)
         self._version.refresh()
         if isinstance(self.array, np.ndarray):
             return self.array.copy()

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from alpha.autograd.tracing import traced_whole
 from alpha.core import rng
 from alpha.core.numerics import BFLOAT16
 from alpha.core.tensor import Tensor
@@ -292,6 +293,7 @@ def as_float32(x: Tensor) -> Tensor:
     return x.astype("float32") if x.dtype == BFLOAT16 else x
 
 
+@traced_whole
 def steps(
     x: Tensor, start: tuple[Tensor, ...], weights: Sequence[Tensor | None], how: Steps
 ) -> tuple[Tensor, tuple[Tensor, ...]]:

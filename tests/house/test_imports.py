@@ -29,6 +29,7 @@ ORDER = (  # a file imports files of its own line and of the lines above it
     "data",
     "transforms",
     "step",
+    "onnx",
     "models",
     "",  # `import alpha`
     "train",
@@ -46,7 +47,7 @@ MOST_PARAMETERS = 8  # of a function
 ROOMS = (data, nn, nn.functional, optim, optim.lr_scheduler, torchvision)  # which offer PyTorch's names
 KNOWN_TO_DATA = {"autograd", "core", "data", "config", "errors", "installation", "io"}
 LATER = {
-    f"alpha.{name}" for name in ("data", "distributed", "port", "train", "transforms", "utils")
+    f"alpha.{name}" for name in ("data", "distributed", "onnx", "port", "train", "transforms", "utils")
 }  # not by `import alpha`
 SOURCES = sorted([*ROOT.glob("alpha/**/*.py"), *ROOT.glob("examples/*.py")])
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd.function import Function
+from alpha.autograd.tracing import traced_whole
 from alpha.autograd.versions import Version, array_of
 from alpha.core.host_values import DTypeLike
 from alpha.core.numerics import FLOAT32, is_floating
@@ -142,6 +143,7 @@ def _axis(name: str, x: Tensor, dim: int, rank: int) -> int:
 
 
 @check_arguments
+@traced_whole
 def normalize_pixels(x: AnyTensor) -> Tensor:
     """uint8 pixels 0..255 to float32 in [-1, 1]   x (...) -> (...)
 

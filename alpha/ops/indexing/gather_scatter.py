@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd.function import Function
+from alpha.autograd.tracing import traced_whole
 from alpha.autograd.versions import array_of
 from alpha.core.primitive import Array, shares_memory
 from alpha.core.tensor import Tensor
@@ -104,6 +105,7 @@ def _elements(operator: str, x: Tensor, axis: int, index: Tensor) -> Places:
 
 
 @check_arguments
+@traced_whole
 def gather(x: AnyTensor, dim: int, index: AnyTensor) -> Tensor:
     """The elements along an axis that an index names: y[i, j, k] = x[i, index[i, j, k], k] for dim=1
 
@@ -146,6 +148,7 @@ def take_along_dim(x: AnyTensor, indices: AnyTensor, dim: int | None = None) -> 
 
 
 @check_arguments
+@traced_whole
 def index_select(x: AnyTensor, dim: int, index: AnyTensor) -> Tensor:
     """Rows of an axis, in the order of an index   x (.., R, ..), index (I,) or () -> (.., I, ..)"""
     axis = axis_of("index_select", x, dim)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alpha.autograd.function import Function
+from alpha.autograd.tracing import traced_whole
 from alpha.autograd.versions import array_of, part_of
 from alpha.core.primitive import Array, shares_memory
 from alpha.core.tensor import Tensor
@@ -256,6 +257,12 @@ def get_item(x: Tensor, index: Any) -> Tensor:
     found = parse(x, index)
     if not found.arrays:
         return _part_of(x, found.box)
+    return rows_of(x, index, found)
+
+
+@traced_whole
+def rows_of(x: Tensor, index: Any, found: Index) -> Tensor:
+    """The elements that an index with index arrays selects, which is parsed already."""
     at = places_of(x, found)
     whole = View.whole(x.shape)
     box = x if at.box == whole else reshaped(x, at.box.shape) if _same(at.box, whole) else read(Slice, x, at.box)

@@ -256,8 +256,8 @@ class Activation:
             def backward(self, dY: Array) -> Any:
                 return backward(dY, self.saved[0], p=self.p, q=self.q)
 
-        self._steps[saves, False] = type(self.name, (Step,), {})
-        self._steps[saves, True] = type(f"{self.name}_", (Step,), {"inplace": True})
+        self._steps[saves, False] = type(self.name, (Step,), {"run": run})
+        self._steps[saves, True] = type(f"{self.name}_", (Step,), {"run": run, "inplace": True})
 
     def __call__(
         self, x: Tensor, p: float = 0.0, inplace: bool = False, *, q: float = 0.0, saves: str | None = None

@@ -11,6 +11,7 @@ import numpy as np
 
 from alpha.autograd.function import Function
 from alpha.autograd.grad_mode import no_grad
+from alpha.autograd.tracing import traced_whole
 from alpha.autograd.versions import array_of
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
@@ -49,6 +50,7 @@ class Rows(Function):
 
 
 @check_arguments
+@traced_whole
 def embedding(
     x: AnyTensor,
     weight: Tensor,

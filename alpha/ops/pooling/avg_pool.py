@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd.function import Function
+from alpha.autograd.tracing import traced_whole
 from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor
 from alpha.ops.indexing.where import masked_fill
@@ -99,6 +100,7 @@ class AvgPool2d(Function):
         return avg_pool2d_backward(dY, self.s)
 
 
+@traced_whole
 def avg_pool(x: Tensor, pools: Pooling) -> Tensor:
     """The means of a pooling operator."""
     return pools.run(x, lambda x, s: AvgPool2d.apply(x, shape=s))

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd.function import Function
+from alpha.autograd.tracing import traced_whole
 from alpha.autograd.versions import array_of
 from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor
@@ -220,6 +221,7 @@ class MaxPool2d(Function):
         return max_pool2d_backward(dY, self.saved[0], self.s)
 
 
+@traced_whole
 def max_pool(x: Tensor, pools: Pooling, return_indices: bool) -> Any:
     """The maxima of a pooling operator, with `return_indices` also their places in the flat spatial axes."""
     if not return_indices or 0 in pools.result:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd.function import Function
+from alpha.autograd.tracing import traced_whole
 from alpha.autograd.versions import array_of
 from alpha.core.host_values import Dims
 from alpha.core.primitive import Array
@@ -96,7 +97,8 @@ def _along(operator: str, x: Tensor, dim: Any, keepdim: bool, largest: bool) -> 
     return (values, rows.reshape((sizes[0], 1, sizes[2])), sizes), shape
 
 
-def _with_places(operator: str, x: Tensor, dim: Any, keepdim: bool, largest: bool) -> Extremes:
+@traced_whole
+def extreme_with_places(operator: str, x: Tensor, dim: Any, keepdim: bool, largest: bool) -> Extremes:
     (values, rows, sizes), shape = _along(operator, x, dim, keepdim, largest)
     found = Along.apply(x, values=values, index=rows, sizes=sizes, shape=shape)
     return Extremes(found, Tensor(rows.reshape(shape)))
@@ -129,7 +131,7 @@ def _overloaded(operator: str, x: Tensor, dim: Any, keepdim: bool, largest: bool
         if keepdim:
             raise TypeError(f"{operator}: keepdim needs dim; use {'amax' if largest else 'amin'}")
         return _extreme(operator, x, tuple(range(x.ndim)), False, largest)
-    return _with_places(operator, x, dim, keepdim, largest)
+    return extreme_with_places(operator, x, dim, keepdim, largest)
 
 
 @check_arguments
@@ -153,16 +155,17 @@ def amin(x: AnyTensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 @check_arguments
 def argmax(x: AnyTensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The place of the first largest element along an axis, or in x as one axis   x (...) -> (...) of int64"""
-    return _place("argmax", x, dim, keepdim, True)
+    return extreme_place("argmax", x, dim, keepdim, True)
 
 
 @check_arguments
 def argmin(x: AnyTensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The place of the first smallest element along an axis, or in x as one axis   x (...) -> (...) of int64"""
-    return _place("argmin", x, dim, keepdim, False)
+    return extreme_place("argmin", x, dim, keepdim, False)
 
 
-def _place(operator: str, x: Tensor, dim: int | None, keepdim: bool, largest: bool) -> Tensor:
+@traced_whole
+def extreme_place(operator: str, x: Tensor, dim: int | None, keepdim: bool, largest: bool) -> Tensor:
     flat = reshaped(x.detach(), (x.size,)) if dim is None else x
     (_, rows, _), shape = _along(operator, flat, 0 if dim is None else dim, keepdim, largest)
     return Tensor(rows.reshape((1,) * x.ndim if dim is None and keepdim else shape))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd.grad_mode import no_grad
+from alpha.autograd.tracing import traced_whole
 from alpha.autograd.versions import array_of
 from alpha.core.numerics import BFLOAT16, FLOAT32, is_floating
 from alpha.core.primitive import Array, primitive
@@ -66,7 +67,8 @@ def _order(X: Array, sizes: tuple[int, int, int], descending: bool) -> Array:
     return read_view(sort_order(rows, descending), View.whole((A, B, R)).permuted((0, 2, 1)))
 
 
-def _sorted(x: Tensor, axis: int, count: int, descending: bool) -> Sorted:
+@traced_whole
+def sorted_along(x: Tensor, axis: int, count: int, descending: bool) -> Sorted:
     """The first `count` elements in sorted order."""
     own = x.shape or (1,)
     sizes = around(own, axis)
@@ -87,10 +89,11 @@ def sort(x: AnyTensor, dim: int = -1, descending: bool = False, stable: bool = F
     NaN is the largest number. Equal elements keep their order, whether `stable` is True or not.
     """
     axis = axis_of("sort", x, dim)
-    return _sorted(x, axis, (x.shape or (1,))[axis], bool(descending))
+    return sorted_along(x, axis, (x.shape or (1,))[axis], bool(descending))
 
 
 @check_arguments
+@traced_whole
 def argsort(x: AnyTensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
     """The places of the elements along an axis in ascending order, as `sort` gives them   x (...) -> (...)"""
     sizes = around(x.shape or (1,), axis_of("argsort", x, dim))
@@ -109,7 +112,7 @@ def topk(x: AnyTensor, k: int, dim: int | None = None, largest: bool = True, sor
     length, count = (x.shape or (1,))[axis], integer("topk", "k", k)
     if not 0 <= count <= length:
         raise ShapeError(f"topk: k={count} of the {length} elements along axis {axis} of shape {x.shape}")
-    return _sorted(x, axis, count, bool(largest))
+    return sorted_along(x, axis, count, bool(largest))
 
 
 @primitive
