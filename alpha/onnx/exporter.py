@@ -150,9 +150,9 @@ def _record(
             raise
         except Exception as error:
             shapes = ", ".join(str(value.shape) for value in tensors)
+            advice = " If it needs the batch of x, give batch_axis=None" if batch else ""
             raise ExportError(
-                f"onnx.export: the forward failed for inputs {shapes}: {error}. If it needs the batch of x, give "
-                "batch_axis=None"
+                f"onnx.export: the forward failed for inputs {shapes} of other numbers than x: {error}.{advice}"
             ) from error
 
     with _evaluation(model):

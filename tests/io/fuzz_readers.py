@@ -31,6 +31,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -39,6 +40,7 @@ import numpy as np
 from PIL import Image
 
 import alpha
+from alpha import nn
 from alpha.data import Cifar10, Cifar10Sample, Cifar100, PackedImages, cifar, cifar100, mnist, sample
 from alpha.data.images import packed_file
 from alpha.io.reading import ALLOWANCE
@@ -282,7 +284,19 @@ def subjects() -> list[Subject]:
         Subject("packed.alpha", make_packed, read_packed, True),
         Subject("sealed.alpha", make_packed, read_packed, False, damage=sealed),
         Subject("tuned.json", writes(tuned), read_tuned, False),
+        *([Subject("network.onnx", writes(network()), read_network, False)] if find_spec("onnx") else []),
     ]
+
+
+def network() -> bytes:
+    """Bytes of a small convolutional network."""
+    layers = [nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(2, 2)]
+    found: bytes = alpha.onnx.export(nn.Sequential(*layers), alpha.ones(1, 4, 4, 1)).SerializeToString()
+    return found
+
+
+def read_network(path: Path) -> Any:
+    return {name: value.numpy() for name, value in alpha.onnx.load(path).named_tensors()}
 
 
 def facts(value: Any) -> Any:

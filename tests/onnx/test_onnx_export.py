@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx_models import IMAGE, ROW, Flattened, Residual, TwoInTwoOut, Volumes
 from onnx_runs import LIMIT, difference, exported, operators
 
 import alpha
@@ -17,24 +18,7 @@ from alpha import ExportError, ShapeError, Tensor, nn
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-IMAGE = np.random.default_rng(0).normal(size=(1, 8, 8, 3)).astype(np.float32)
-ROW = np.random.default_rng(1).normal(size=(1, 5)).astype(np.float32)
 WORDS = np.random.default_rng(2).integers(0, 20, (1, 7))
-
-
-class Residual(nn.Module):
-    """A map that is halved, made larger again, and added, as a user writes it."""
-
-    def __init__(self) -> None:
-        self.first, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
-        self.second, self.drop = nn.Conv2d(8, 8, 3, padding=1), nn.Dropout(0.5)
-
-    def forward(self, x: Tensor) -> Any:
-        x = F.relu(self.norm(self.first(x)))
-        x = x + F.gelu(self.second(x))
-        small = F.max_pool2d(x, 2)
-        larger = F.interpolate(small, scale_factor=2, mode="bilinear")
-        return self.drop(alpha.cat([x + larger, F.interpolate(small, size=(8, 8))], -1)[..., 2:12])
 
 
 class Sequence(nn.Module):
@@ -54,32 +38,6 @@ class Attention(nn.Module):
     def forward(self, words: Tensor) -> Any:
         mask = nn.Transformer.generate_square_subsequent_mask(words.shape[1])
         return self.encoder(self.embedding(words) + self.place, mask=mask)
-
-
-class TwoInTwoOut(nn.Module):
-    def __init__(self) -> None:
-        self.conv, self.facts, self.head = nn.Conv2d(3, 4, 3), nn.Linear(5, 4), nn.Linear(4, 2)
-
-    def forward(self, image: Tensor, facts: Tensor) -> dict[str, Tensor]:
-        maps = self.conv(image) * self.facts(facts)[:, None, None, :]
-        return {"map": maps.softmax(-1), "scores": self.head(maps.mean((1, 2)))}
-
-
-class Flattened(nn.Module):
-    def __init__(self) -> None:
-        self.features = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.AvgPool2d(2))
-        self.classifier = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.GELU(), nn.Linear(36, 2))
-
-    def forward(self, x: Tensor) -> Any:
-        return self.classifier(self.features(x))
-
-
-class Volumes(nn.Module):
-    def __init__(self) -> None:
-        self.conv, self.norm, self.pool = nn.Conv3d(3, 4, 3, padding=1), nn.BatchNorm3d(4), nn.AvgPool3d(2)
-
-    def forward(self, x: Tensor) -> Any:
-        return self.pool(F.relu(self.norm(self.conv(x))))
 
 
 class Calls(nn.Module):

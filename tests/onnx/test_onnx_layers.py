@@ -45,7 +45,10 @@ def exports(model: Any, arrays: list[np.ndarray]) -> bool:
     try:
         proto = alpha.onnx.export(model, tuple(map(alpha.tensor, arrays)), batch_axis=None)
     except ExportError as error:
-        if re.match(r"onnx\.export: ((the operator \w+ of|a tensor|an axis|.* reads values of) .*)", str(error)):
+        if re.match(
+            r"onnx\.export: ((the forward failed|the operator \w+ of|a tensor|an axis|.* reads values of) .*)",
+            str(error),
+        ):
             return False
         raise
     assert difference(model, proto, arrays) < 2 * LIMIT

@@ -1,0 +1,73 @@
+"""Import of an ONNX network as a Module: maps become NHWC, weights become layers and parameters."""
+
+from __future__ import annotations
+
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+from alpha.errors import CheckpointError
+from alpha.onnx.builder import Builder, lengths_of
+from alpha.onnx.imported import Network
+from alpha.onnx.package import onnx_package
+from alpha.onnx.readers import READERS
+
+
+def load(path: str | PathLike[str] | Any) -> Network:
+    """The network of an ONNX file as a Module, in training mode
+
+    Its maps are NHWC: an input (N, C, H, W) of the file is (N, H, W, C), and so are outputs; inputs of other axes stay.
+    Convolutions, norms and linear layers are layers of alpha.nn with Parameters and running statistics, under the names
+    that the file has, so the network can be trained. Dropout, which most files have not, drops in training.
+
+    Args:
+        path: of the file, or an `onnx.ModelProto`.
+
+    Raises:
+        CheckpointError, OSError: the file cannot be read.
+        ExportError: an operator, or a form of it, is not offered; the message names the node.
+        ImportError: the package onnx is missing.
+    """
+    onnx = onnx_package()
+    proto = _read(onnx, path) if isinstance(path, (str, PathLike)) else path
+    return Builder(proto, _shapes(onnx, proto)).build(READERS)
+
+
+def _read(onnx: Any, path: str | PathLike[str]) -> Any:
+    """The checked file. Raises CheckpointError if it is none of ONNX."""
+    name = fspath(path)
+    with Path(name).open("rb"):  # a file that is not there is an error of the system, which names it
+        pass
+    try:
+        proto = onnx.load(name)
+        onnx.checker.check_model(name)
+    except Exception as error:  # of protobuf, of onnx, or of its files of weights
+        raise CheckpointError(f"{name} is no valid file of ONNX: {error}") from error
+    return proto
+
+
+BATCHES = 2, 3  # for which shapes are computed: what differs follows the batch
+
+
+def _shapes(onnx: Any, proto: Any) -> dict[str, tuple[int | None, ...]]:
+    """The shapes of values, as far as the file tells them; None for a length that follows the batch or is not known."""
+    both = []
+    for batch in BATCHES:
+        one = onnx.ModelProto()
+        one.CopyFrom(proto)
+        del one.graph.value_info[:]
+        for info in one.graph.input:
+            axes = info.type.tensor_type.shape.dim
+            if len(axes) and not axes[0].HasField("dim_value"):
+                axes[0].dim_value = batch
+        for info in one.graph.output:
+            info.type.tensor_type.ClearField("shape")
+        graph = onnx.shape_inference.infer_shapes(one, data_prop=True).graph
+        found = {info.name: lengths_of(info) for info in (*graph.value_info, *graph.input, *graph.output)}
+        both.append({name: lengths for name, lengths in found.items() if lengths is not None})
+    first, second = both
+    return {
+        name: tuple(n if n == m else None for n, m in zip(lengths, second[name], strict=True))
+        for name, lengths in first.items()
+        if name in second and len(second[name]) == len(lengths)
+    }

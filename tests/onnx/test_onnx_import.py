@@ -1,0 +1,252 @@
+"""Networks of `alpha.onnx.load`: as onnxruntime computes the file, with the file's names, trainable, in NHWC."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx_models import IMAGE, PIXELS, ROW, SMALL, Flattened, Residual, TwoInTwoOut, Volumes, images
+from onnx_runs import LIMIT, outputs_of, with_statistics
+from trials import trials
+
+import alpha
+import alpha.nn.functional as F
+from alpha import ExportError, nn
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+WIDE = {"alexnet", "vgg11", "vgg11_bn"}
+UNNAMED = {"convnext", "vision_transformer"}  # which compute numbers of their weights alone, that the file has unnamed
+
+
+def apart(network: nn.Module, proto: Any, arrays: Sequence[np.ndarray]) -> float:
+    """The largest difference between a network and its file, relative to the largest number."""
+    network.eval()
+    with alpha.no_grad():
+        made = network(*map(alpha.tensor, arrays))
+    worst = 0.0
+    for y, right in zip(made if isinstance(made, tuple) else [made], outputs_of(proto, arrays), strict=True):
+        assert y.shape == right.shape
+        scale = max(float(np.abs(right).max(initial=0.0)), 1e-3)
+        worst = max(worst, float(np.abs(y.numpy() - right).max(initial=0.0)) / scale)
+    return worst
+
+
+@pytest.mark.parametrize("name", sorted(set(SMALL) - WIDE))
+def test_networks_of_the_zoo_come_back(name: str) -> None:
+    alpha.manual_seed(1)
+    model = with_statistics(SMALL[name]())
+    x = np.resize(images(name, PIXELS.get(name, 32)), (2, *images(name, PIXELS.get(name, 32)).shape[1:]))
+    proto = alpha.onnx.export(model, alpha.tensor(x))
+    network = alpha.onnx.load(proto)
+    assert apart(network, proto, [x]) < LIMIT
+    if name not in UNNAMED:
+        assert not any(call.run in ("Permute", "Unflatten") for call in network.calls)
+        wanted = {key: value for key, value in model.state_dict().items() if not key.startswith("aux")}
+        found = network.state_dict()
+        assert found.keys() == wanted.keys()
+        for key, value in wanted.items():
+            np.testing.assert_array_equal(found[key].numpy(), value.numpy(), err_msg=key)
+
+
+def test_models_of_users_come_back(tmp_path: Path) -> None:
+    volume = np.random.default_rng(0).normal(size=(1, 4, 4, 4, 3)).astype(np.float32)
+    for model, arrays in ((Residual(), [IMAGE]), (Flattened(), [IMAGE]), (TwoInTwoOut(), [IMAGE, ROW])):
+        proto = alpha.onnx.export(model, tuple(map(alpha.tensor, arrays)), tmp_path / "model.onnx")
+        assert apart(alpha.onnx.load(tmp_path / "model.onnx"), proto, arrays) < LIMIT
+    proto = alpha.onnx.export(Volumes(), alpha.tensor(volume))
+    assert apart(alpha.onnx.load(proto), proto, [volume]) < LIMIT
+
+
+def test_a_network_trains() -> None:
+    alpha.manual_seed(0)
+    network = alpha.onnx.load(alpha.onnx.export(Flattened(), alpha.tensor(IMAGE)))
+    assert network.training
+    x, target = alpha.randn(8, 8, 8, 3), alpha.tensor(np.arange(8) % 2)
+    before = network.get_buffer("features.1.running_mean").numpy()
+    optimizer = alpha.optim.Adam(network.parameters(), lr=0.02)
+    losses = []
+    for _ in range(12):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(network(x), target)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.7 * losses[0]
+    assert all(parameter.grad is not None for parameter in network.parameters())
+    assert not np.array_equal(network.get_buffer("features.1.running_mean").numpy(), before)
+
+
+def test_a_copy_has_weights_of_its_own_and_a_network_can_be_pickled() -> None:
+    network = alpha.onnx.load(alpha.onnx.export(Flattened(), alpha.tensor(IMAGE))).eval()
+    x = alpha.tensor(IMAGE)
+    right = network(x).numpy()
+    other = copy.deepcopy(network)
+    again = pickle.loads(pickle.dumps(network))
+    with alpha.no_grad():
+        for parameter in network.parameters():
+            parameter.zero_()
+    assert not network(x).numpy().any()
+    np.testing.assert_array_equal(other(x).numpy(), right)
+    np.testing.assert_array_equal(again(x).numpy(), right)
+
+
+def test_a_network_is_exported_again() -> None:
+    network = alpha.onnx.load(alpha.onnx.export(Residual(), alpha.tensor(IMAGE)))
+    again = alpha.onnx.export(network, alpha.tensor(IMAGE))
+    assert apart(network, again, [IMAGE]) < LIMIT
+
+
+# -- files of other programs --------------------------------------------------------------------------
+
+
+def file_of(body: str, opset: int = 17, **constants: Any) -> Any:
+    """A file of some nodes from x (N, 4, 8, 6) to y, written in ONNX's text."""
+    text = f'<ir_version: 8, opset_import: ["" : {opset}]> g (float[N,4,8,6] x) => (float[] y) {{ {body} }}'
+    proto = onnx.parser.parse_model(text)
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    for name, values in constants.items():
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(values), name))
+    return proto
+
+
+def drawn(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).normal(size=shape).astype(np.float32)
+
+
+W, V, C, ONE = drawn(6, 4, 3, 3), drawn(4, 3, 3, 3), drawn(4), drawn(1)
+ZERO, SIX = np.float32(0), np.float32(6)
+INTS = np.int64
+BODIES: list[tuple[str, dict[str, Any]]] = [
+    ("y = Conv <pads: ints = [0, 1, 2, 1], strides: ints = [2, 1]> (x, w)", {"w": W}),
+    ('y = Conv <auto_pad = "SAME_UPPER", strides: ints = [2, 2]> (x, w)', {"w": W}),
+    ('y = Conv <auto_pad = "SAME_LOWER", strides: ints = [3, 2]> (x, w)', {"w": W}),
+    ("y = Conv <group = 2, dilations: ints = [2, 1]> (x, w, b)", {"w": drawn(6, 2, 3, 3), "b": drawn(6)}),
+    ("y = ConvTranspose <strides: ints = [2, 2], pads: ints = [1, 1, 0, 1]> (x, w)", {"w": V}),
+    ("y = ConvTranspose <strides: ints = [2, 2], output_padding: ints = [1, 0]> (x, w)", {"w": V}),
+    ("y = MaxPool <kernel_shape: ints = [3, 3], strides: ints = [2, 2], pads: ints = [0, 0, 1, 1]> (x)", {}),
+    ("y = MaxPool <kernel_shape: ints = [3, 2], strides: ints = [2, 2], ceil_mode = 1> (x)", {}),
+    ("y = AveragePool <kernel_shape: ints = [3, 3], pads: ints = [1, 1, 1, 1]> (x)", {}),
+    ("y = AveragePool <kernel_shape: ints = [2, 2], pads: ints = [0, 0, 1, 1], count_include_pad = 1> (x)", {}),
+    ("a = GlobalMaxPool (x) y = Mul (x, a)", {}),
+    ("a = GlobalAveragePool (x) b = Flatten (a) y = Gemm <alpha: float = 0.5> (b, w, c)", {"w": drawn(4, 5), "c": ONE}),
+    ("a = Relu (x) b = Flatten (a) c = Tanh (b) y = Gemm <transB = 1> (c, w)", {"w": drawn(5, 192)}),
+    ("a = Flatten (x) y = Softmax (a)", {}),
+    (
+        "s = Shape (x) i = Constant <value = int64 {0}> () n = Gather (s, i) u = Unsqueeze (n, z) "
+        "c = Concat <axis = 0> (u, m) a = Reshape (x, c) y = MatMul (a, w)",
+        {"z": np.zeros(1, INTS), "m": -np.ones(1, INTS), "w": drawn(192, 3)},
+    ),
+    ("a = Reshape (x, s) y = Exp (a)", {"s": np.array([0, 2, 2, 8, 6])}),
+    ("a = Reshape (x, s) b = Transpose <perm: ints = [0, 2, 1, 3, 4]> (a) y = Reshape (b, t)", {
+        "s": np.array([0, 2, 2, 8, 6]), "t": np.array([0, 4, 8, 6])}),
+    ("a = Transpose <perm: ints = [0, 2, 3, 1]> (x) b = LayerNormalization (a, w, c) "
+     "y = Transpose <perm: ints = [0, 3, 1, 2]> (b)", {"w": drawn(4), "c": C}),
+    ("y = BatchNormalization <epsilon: float = 0.1> (x, w, b, m, v)", {"w": C, "b": C, "m": C, "v": np.abs(C)}),
+    ("y = InstanceNormalization (x, w, b)", {"w": C, "b": C + 1}),
+    ("y = LRN <size = 3, alpha: float = 0.1> (x)", {}),
+    ("y = PRelu (x, w)", {"w": drawn(4, 1, 1)}),
+    ("a = Mul (x, w) b = Add (a, c) y = Sub (b, k)", {"w": drawn(4, 1, 1), "c": drawn(6), "k": np.float32(2)}),
+    ("a, b = Split <axis = 1> (x, n) c = Sigmoid (b) y = Concat <axis = 1> (c, a)", {"n": np.array([1, 3])}),
+    ("y = Slice (x, s, e, a, p)", {"s": np.array([1, -1]), "e": np.array([9, -9]), "a": np.array([1, 2]),
+                                   "p": np.array([2, -2])}),
+    ('y = Pad <mode = "reflect"> (x, p)', {"p": np.array([0, 0, 1, 2, 0, 0, 0, 1])}),
+    ("y = Pad (x, p, v)", {"p": np.array([0, 1, 0, 2, 0, 0, 1, 0]), "v": np.float32(3)}),
+    ("y = ReduceMean <axes: ints = [2, 3], keepdims = 0> (x)", {}),
+    ("y = ReduceMax <axes: ints = [1]> (x)", {}),
+    ("y = Softmax <axis = 1> (x)", {}),
+    ("i = ArgMax <axis = 1> (x) y = Cast <to = 1> (i)", {}),
+    ("y = Resize <mode = \"linear\"> (x, r, f)", {"r": np.zeros(0, np.float32),
+                                                  "f": np.array([1, 1, 2, 1.5], np.float32)}),
+    ('y = Resize <mode = "nearest", nearest_mode = "floor", coordinate_transformation_mode = "asymmetric"> (x, r, f)', {
+        "r": np.zeros(0, np.float32), "f": np.array([1, 1, 2, 3], np.float32)}),
+    ("y = Gather <axis = 1> (x, i)", {"i": np.array([2, 0])}),
+    ("a = Gather <axis = 2> (x, i) y = Neg (a)", {"i": np.array(-1)}),
+    ("a = Clip (x, l, h) b = Clip (a, l) y = Max (b, c)", {"l": ZERO, "h": SIX, "c": ONE}),
+    ("a = Greater (x, z) b = Sqrt (h) y = Where (a, x, b)", {"z": np.float32(0), "h": np.float32(4)}),
+    ("a = Sum (x, x, w) y = Min (a, x)", {"w": drawn(4, 1, 1)}),
+    ("a = LeakyRelu (x) b = Elu (a) c = HardSigmoid (b) d = Selu (c) y = Softplus (d)", {}),
+    ("a = Unsqueeze (x, o) b = Squeeze (a, o) y = Abs (b)", {"o": np.array([1])}),
+    ("a, b = Dropout (x) y = Erf (a)", {}),
+]  # fmt: skip
+
+
+def test_files_of_other_programs() -> None:
+    x = np.random.default_rng(0).normal(size=(3, 8, 6, 4)).astype(np.float32)
+    with trials() as trial:
+        for body, constants in BODIES:
+            with trial(body):
+                proto = proto_with_layout(file_of(body, **constants))
+                assert apart(alpha.onnx.load(proto), proto, [x]) < LIMIT
+
+
+def test_layers_of_a_file_are_layers() -> None:
+    proto = file_of("a = Conv (x, w) y = BatchNormalization <momentum: float = 0.8> (a, g, c, m, v)",
+                    **{"w": W, "g": drawn(6), "c": drawn(6), "m": drawn(6), "v": np.ones(6, np.float32)})  # fmt: skip
+    first, second = alpha.onnx.load(proto).children()
+    assert isinstance(first, nn.Conv2d)
+    assert isinstance(second, nn.BatchNorm2d)
+    assert second.momentum == pytest.approx(0.2)
+
+
+def test_two_nodes_of_one_weight_share_it() -> None:
+    proto = file_of("a = Conv <pads: ints = [1, 1, 1, 1]> (x, w) y = Conv (a, w)", w=drawn(4, 4, 3, 3))
+    network = alpha.onnx.load(proto)
+    assert [tuple(p.shape) for p in network.parameters()] == [(4, 3, 3, 4)]
+    assert apart(network, proto_with_layout(proto), [np.ones((2, 8, 6, 4), np.float32)]) < LIMIT
+
+
+def proto_with_layout(proto: Any) -> Any:
+    onnx.helper.set_model_props(proto, {"layout": "NCHW"})
+    return proto
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("y = Det (x)", r"the node Det_0 \(Det\) is not offered"),
+        ("a = Sigmoid (x) y = Conv (x, a)", r"Conv_1 \(Conv\) has an input a that is no constant"),
+        ("y, i = MaxPool <kernel_shape: ints = [2, 2]> (x)", "the places of the maxima"),
+    ],
+)
+def test_what_is_refused(body: str, why: str) -> None:
+    with pytest.raises(ExportError, match=f"onnx.load: .*{why}"):
+        alpha.onnx.load(file_of(body))
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        alpha.onnx.load(tmp_path / "none.onnx")
+    (tmp_path / "bad.onnx").write_bytes(b"\x00\x01 no file of ONNX")
+    with pytest.raises(alpha.CheckpointError, match=r"bad.onnx is no valid file of ONNX"):
+        alpha.onnx.load(tmp_path / "bad.onnx")
+    network = alpha.onnx.load(alpha.onnx.export(nn.Linear(5, 2), alpha.tensor(ROW)))
+    with pytest.raises(alpha.ShapeError, match="2 inputs, x are needed"):
+        network(alpha.tensor(ROW), alpha.tensor(ROW))
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore")
+def test_a_file_of_pytorch(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    layers = torch.nn
+    torch.manual_seed(0)
+    model = layers.Sequential(
+        *(layers.Conv2d(3, 8, 3, padding=1, bias=False), layers.BatchNorm2d(8), layers.SiLU(), layers.MaxPool2d(2)),
+        *(layers.Conv2d(8, 4, 3, stride=2, padding=1, groups=2), layers.Hardtanh(), layers.Flatten()),
+        *(layers.Dropout(0.3), layers.Linear(16, 5), layers.LogSoftmax(-1)),
+    ).eval()
+    x = torch.randn(3, 3, 8, 8)
+    axes = {"x": {0: "batch"}, "y": {0: "batch"}}
+    names = {"input_names": ["x"], "output_names": ["y"], "dynamic_axes": axes}
+    torch.onnx.export(model, (x[:1],), tmp_path / "torch.onnx", dynamo=False, **names)
+    network = alpha.onnx.load(tmp_path / "torch.onnx").eval()
+    found = network(alpha.tensor(x.permute(0, 2, 3, 1).numpy())).numpy()
+    np.testing.assert_allclose(found, model(x).detach().numpy(), atol=1e-5)
+    assert isinstance(network.get_submodule("8"), nn.Linear)
