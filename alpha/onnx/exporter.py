@@ -243,6 +243,10 @@ def _convert(g: Graph, step: Step) -> None:
     rule = rule_of(step)
     if rule is None:
         raise step.refused("has no rule in alpha.onnx, so it cannot be exported")
+    if step.hides:
+        raise step.refused(
+            "has an option that depends on the input, as statistics of a norm may; it cannot be exported"
+        )
     g.layer = step.layer
     rule(g, step)
 

@@ -76,6 +76,7 @@ class Step:
         outputs: one, or several of a function.
         layer: the dotted name and the class of the module that calls it.
         others: the options of the second run.
+        hides: whether a tensor among the options depends on the input, so that the inputs are not all.
     """
 
     kind: Any
@@ -84,6 +85,7 @@ class Step:
     outputs: list[Value]
     layer: str
     others: dict[str, Any] = field(default_factory=dict)
+    hides: bool = False
 
     @property
     def output(self) -> Value:
@@ -139,7 +141,8 @@ class Recorder:
                 self._keep_constants(inputs[0])
             output = run()
         made = self._made(output, given)
-        self.steps.append(Step(type(node), given, options, [made], self.layer))
+        step = Step(type(node), given, options, [made], self.layer, hides=self._hides(options))
+        self.steps.append(step)
         if node.inplace:
             self._overwritten(output, made)
         else:
@@ -199,6 +202,13 @@ class Recorder:
         value = Value(tuple(tensor.shape), tensor.dtype, name, tensor=tensor)
         self._know(tensor, value)
         return value
+
+    def _hides(self, options: Any) -> bool:
+        if isinstance(options, Tensor):
+            known = self._known.get(id(options.array))
+            return known is not None and known[1] is not None and known[1].depends
+        parts = options.values() if isinstance(options, dict) else options if isinstance(options, (tuple, list)) else ()
+        return any(map(self._hides, parts))
 
     def _made(self, tensor: Tensor, given: Sequence[Value | None]) -> Value:
         depends = any(value is not None and value.depends for value in given)

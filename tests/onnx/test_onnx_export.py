@@ -77,6 +77,20 @@ def test_volumes_have_no_transposes() -> None:
     assert found == {"Conv": 1, "BatchNormalization": 1, "Relu": 1, "AveragePool": 1}
 
 
+def test_a_model_on_any_device(device: str) -> None:
+    model = Flattened().to(device)
+    proto = alpha.onnx.export(model, alpha.tensor(IMAGE, device=device))
+    assert difference(model.to("cpu"), proto, [IMAGE * np.float32(0.5)]) < LIMIT
+    network = alpha.onnx.load(proto).to(device).eval()
+    assert network(alpha.tensor(IMAGE, device=device)).device.name == device
+
+
+def test_bytes_of_photos_are_an_input() -> None:
+    photos = np.random.default_rng(0).integers(0, 256, (1, 8, 8, 3)).astype(np.uint8)
+    model = nn.Sequential(Calls(F.normalize_pixels), nn.Conv2d(3, 4, 3))
+    assert exported(model, photos).graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.UINT8
+
+
 def test_two_inputs_and_two_outputs() -> None:
     proto = exported(TwoInTwoOut(), IMAGE, ROW)
     assert [info.name for info in proto.graph.input] == ["image", "facts"]
@@ -248,6 +262,7 @@ def test_what_no_operator_makes_is_refused() -> None:
 
 def test_statistics_of_the_batch_and_bfloat16_are_refused() -> None:
     refused(lambda x: F.batch_norm(x, None, None, training=True), "the mean and variance of the batch")
+    refused(lambda x: F.batch_norm(x, x[0], x[0] * x[0]), "the operator BatchNorm of .* an option that depends on the")
     refused(lambda x: x, "the input x is bfloat16", ROW.astype("bfloat16"))
     refused(lambda x: x.astype("bfloat16") * 2, "bfloat16")
     with alpha.precision("bf16"):
