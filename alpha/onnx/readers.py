@@ -385,7 +385,25 @@ def arg_max(b: Builder, node: Node) -> None:
 
 @reads("Einsum")
 def einsum(b: Builder, node: Node) -> None:
-    b.call("Einsum", [b.natural(name) for name in node.inputs], node.outputs, equation=node.get("equation"))
+    """Maps keep their channels last: their letters are written in the order of NHWC."""
+    equation = node.get("equation").replace(" ", "")
+    given, arrow, made = equation.partition("->")
+    letters, names = given.split(","), list(node.inputs)
+    last = bool(arrow) and "." not in equation and len(made) in (4, 5) and names[0] in b.last
+    if not last:
+        b.call("Einsum", [b.natural(name) for name in names], node.outputs, equation=equation)
+        return
+    for number, name in enumerate(names):
+        if name in b.last:
+            letters[number] = _of_maps(letters[number])
+        else:
+            names[number] = b.natural(name)
+    b.call("Einsum", names, node.outputs, last=True, equation=f"{','.join(letters)}->{_of_maps(made)}")
+
+
+def _of_maps(letters: str) -> str:
+    """The letters of NCHW in the order of NHWC."""
+    return letters[0] + letters[2:] + letters[1]
 
 
 @reads("Split")

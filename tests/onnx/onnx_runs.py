@@ -51,6 +51,19 @@ def difference(model: Callable[..., Any], proto: Any, arrays: Sequence[np.ndarra
     return worst
 
 
+def apart(network: nn.Module, proto: Any, arrays: Sequence[np.ndarray]) -> float:
+    """The largest difference between a network and its file, relative to the largest number."""
+    network.eval()
+    with alpha.no_grad():
+        made = network(*map(alpha.tensor, arrays))
+    worst = 0.0
+    for y, right in zip(made if isinstance(made, tuple) else [made], outputs_of(proto, arrays), strict=True):
+        assert y.shape == right.shape
+        scale = max(float(np.abs(right).max(initial=0.0)), 1e-3)
+        worst = max(worst, float(np.abs(y.numpy() - right).max(initial=0.0)) / scale)
+    return worst
+
+
 def exported(model: Callable[..., Any], *arrays: np.ndarray, batches: Sequence[int] = (1, 4), **options: Any) -> Any:
     """The file of a model, which is compared with Alpha for batches of several lengths."""
     proto = alpha.onnx.export(model, tuple(map(alpha.tensor, arrays)), **options)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from onnx_models import IMAGE, PIXELS, ROW, SMALL, Flattened, Residual, TwoInTwoOut, Volumes, images
-from onnx_runs import LIMIT, outputs_of, with_statistics
+from onnx_models import IMAGE, ROW, Flattened, Residual, TwoInTwoOut, Volumes
+from onnx_runs import LIMIT, apart
 from trials import trials
 
 import alpha
@@ -20,39 +19,6 @@ from alpha import ExportError, nn
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
-
-WIDE = {"alexnet", "vgg11", "vgg11_bn"}
-UNNAMED = {"convnext", "vision_transformer"}  # which compute numbers of their weights alone, that the file has unnamed
-
-
-def apart(network: nn.Module, proto: Any, arrays: Sequence[np.ndarray]) -> float:
-    """The largest difference between a network and its file, relative to the largest number."""
-    network.eval()
-    with alpha.no_grad():
-        made = network(*map(alpha.tensor, arrays))
-    worst = 0.0
-    for y, right in zip(made if isinstance(made, tuple) else [made], outputs_of(proto, arrays), strict=True):
-        assert y.shape == right.shape
-        scale = max(float(np.abs(right).max(initial=0.0)), 1e-3)
-        worst = max(worst, float(np.abs(y.numpy() - right).max(initial=0.0)) / scale)
-    return worst
-
-
-@pytest.mark.parametrize("name", sorted(set(SMALL) - WIDE))
-def test_networks_of_the_zoo_come_back(name: str) -> None:
-    alpha.manual_seed(1)
-    model = with_statistics(SMALL[name]())
-    x = np.resize(images(name, PIXELS.get(name, 32)), (2, *images(name, PIXELS.get(name, 32)).shape[1:]))
-    proto = alpha.onnx.export(model, alpha.tensor(x))
-    network = alpha.onnx.load(proto)
-    assert apart(network, proto, [x]) < LIMIT
-    if name not in UNNAMED:
-        assert not any(call.run in ("Permute", "Unflatten") for call in network.calls)
-        wanted = {key: value for key, value in model.state_dict().items() if not key.startswith("aux")}
-        found = network.state_dict()
-        assert found.keys() == wanted.keys()
-        for key, value in wanted.items():
-            np.testing.assert_array_equal(found[key].numpy(), value.numpy(), err_msg=key)
 
 
 def test_models_of_users_come_back(tmp_path: Path) -> None:

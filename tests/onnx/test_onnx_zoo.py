@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from onnx_models import PIXELS, SMALL, images
-from onnx_runs import exported, operators, with_statistics
+from onnx_runs import LIMIT, apart, exported, operators, with_statistics
 
 import alpha
 from alpha import models, nn
@@ -33,11 +34,21 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", sorted(SMALL))
 def test_small_networks(name: str, narrow: None) -> None:
+    """Both ways: the file computes what the model does, and so does the network that is made of the file."""
     alpha.manual_seed(1)
-    proto = exported(with_statistics(SMALL[name]()), images(name, PIXELS.get(name, 32)))
+    model, x = with_statistics(SMALL[name]()), images(name, PIXELS.get(name, 32))
+    proto = exported(model, x)
+    assert {"Dropout", "Identity"}.isdisjoint(operators(proto))
+    network = alpha.onnx.load(proto)
+    assert apart(network, proto, [np.concatenate([x, -x])]) < LIMIT
     if name in PLAIN:
         assert not operators(proto)["Transpose"]
-    assert {"Dropout", "Identity"}.isdisjoint(operators(proto))
+        assert not any(call.run in ("Permute", "Unflatten") for call in network.calls)
+        wanted = {key: value for key, value in model.state_dict().items() if not key.startswith("aux")}
+        found = network.state_dict()
+        assert found.keys() == wanted.keys()
+        for key, value in wanted.items():
+            np.testing.assert_array_equal(found[key].numpy(), value.numpy(), err_msg=key)
 
 
 @pytest.mark.gate
