@@ -22,4 +22,4 @@ def onnx_package() -> Any:
             importlib.import_module(f"onnx.{part}")
         return importlib.import_module("onnx")
     except ImportError as error:
-        raise ImportError("alpha.onnx needs the package onnx, which is not installed: pip install onnx") from error
+        raise ImportError(f"alpha.onnx needs the package onnx, which is not installed: {install('onnx')}") from error

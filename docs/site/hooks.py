@@ -46,6 +46,7 @@ API = (
     "alpha.distributed",
     "alpha.distributed.optim",
     "alpha.linalg",
+    "alpha.onnx",
     "alpha.amp",
     "alpha.cuda",
     "alpha.cuda.accelerator",
