@@ -13,11 +13,12 @@ from alpha.port.torch_names import Names
 __all__ = ["read_axes"]
 
 KEEPING = re.compile(
-    r"relu|relu_|relu6|leaky_relu|elu|gelu|silu|selu|tanh|sigmoid|dropout|clamp|clip|abs|exp|log|sqrt|pow|"
+    r"\w*(relu6?|elu|gelu|silu|tanh|sigmoid|dropout|shrink|softsign|threshold)_?|clamp|clip|abs|exp|log|sqrt|rsqrt|pow|"
     r"contiguous|cuda|cpu|to|float|double|half|type|clone|detach|requires_grad_|add|mul|sub|div|add_|mul_|"
-    r"sub_|div_|square|neg|type_as|clamp_|round|floor|softplus|hardtanh|mish|zeros_like|ones_like|"
+    r"sub_|div_|square|neg|sign|sin|cos|erf|reciprocal|maximum|minimum|nan_to_num|type_as|clamp_|round|floor|ceil|"
+    r"softplus|hardswish|mish|zeros_like|ones_like|"
     r"rand_like|randn_like|empty_like|batch_norm|group_norm|normalize|softmax|log_softmax|flip|roll|"
-    r"squeeze_|masked_fill|where|lerp|checkpoint|expand_as"
+    r"squeeze_|masked_fill|where|lerp|checkpoint|expand_as|pad"
 )
 JOINING = {"cat", "concat", "concatenate"}
 REDUCING = {"argmax", "argmin", "max", "min", "sum", "mean", "std", "var", "norm", "prod", "median", "any", "all"}
@@ -318,7 +319,7 @@ class Body:
         if isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
             for generator in node.generators:
                 self.kind(generator.iter)
-        if isinstance(node, ast.UnaryOp):
+        if isinstance(node, (ast.UnaryOp, ast.Compare)):
             return found[0]
         return None
 

@@ -77,6 +77,27 @@ def test_lines_about_the_axes_of_a_map(expression: str) -> None:
     assert len(found(f"{NET}        return {expression}\n", "change")) >= 1
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        *("F.pad(y, (0, 0, 1, 1))", "F.celu(y)", "F.rrelu(y)", "F.hardsigmoid(y)", "F.softshrink(y)", "F.dropout2d(y)"),
+        *(
+            "y.rsqrt()",
+            "torch.maximum(y, y)",
+            "y.sign()",
+            "F.threshold(y, 0, 0)",
+            "2 * y - 1",
+            "-y",
+            "y ** 2",
+            "y.half()",
+        ),
+        *("F.alpha_dropout(y)", "y.contiguous().to(torch.float32)", "torch.where(y > 0, y, 0)", "torch.tanh(y)"),
+    ],
+)
+def test_a_map_is_a_map_behind_what_keeps_its_axes(expression: str) -> None:
+    assert len(found(f"{NET}        y = {expression}\n        return y.flip(-1)\n", "change")) >= 1
+
+
 @pytest.mark.parametrize("line", SAME)
 def test_no_alarm_for_lines_that_mean_the_same(line: str) -> None:
     assert found(f"{NET}        {line}\n        return y\n") == []
