@@ -6,15 +6,15 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from alpha.config import VERSION
+from alpha.config import VERSION, user_path
 from alpha.core.numerics import is_floating, precision
 from alpha.core.tensor import Tensor, tensor
 from alpha.errors import ExportError, ShapeError, type_name
+from alpha.io.files import write_atomically
 from alpha.module.module import Module
 from alpha.onnx.graph import Graph, Order, channels_first, natural
 from alpha.onnx.package import IR_VERSION, OPSET, onnx_package
@@ -276,10 +276,10 @@ def _save(onnx: Any, proto: Any, path: str | PathLike[str] | None) -> None:
         written = proto.SerializeToString()
         onnx.checker.check_model(written, full_check=True)
         if path is not None:
-            Path(path).write_bytes(written)
+            write_atomically(user_path(path), written)
     elif path is None:
         raise ExportError(f"onnx.export: {size:,} bytes are too many for one message of ONNX; give a path")
     else:
-        file = Path(path)
+        file = user_path(path)
         onnx.save(proto, file, save_as_external_data=True, location=f"{file.name}.data")
         onnx.checker.check_model(str(file), full_check=True)
