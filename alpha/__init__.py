@@ -119,7 +119,7 @@ from alpha.step import capture, compile_kernels, dry_run
 # what `import alpha` does not load, but `alpha.data` does, when it is first named; functions with their room
 _FILES = "io.serialization"
 _LATER = {
-    **dict.fromkeys(["data", "distributed", "onnx", "port", "train", "transforms", "utils"], ""),
+    **dict.fromkeys(["data", "distributed", "onnx", "port", "serve", "train", "transforms", "utils"], ""),
     **{"load": _FILES, "save": _FILES, "DataParallel": "distributed", "compare": "port"},
 }
 
@@ -242,6 +242,7 @@ if TYPE_CHECKING:
     from alpha import distributed as distributed
     from alpha import onnx as onnx
     from alpha import port as port
+    from alpha import serve as serve
     from alpha import train as train
     from alpha import transforms as transforms
     from alpha import utils as utils

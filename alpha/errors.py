@@ -18,6 +18,7 @@ __all__ = [
     "GradientError",
     "NonFiniteError",
     "OutOfMemoryError",
+    "ServingError",
     "ShapeError",
     "TrainingError",
     "UninitializedError",
@@ -70,6 +71,10 @@ class NonFiniteError(AlphaError, RuntimeError, ArithmeticError):
 
 class UninitializedError(AlphaError, RuntimeError, ValueError):
     """A parameter of a lazy layer that is asked for its shape or values before the first forward."""
+
+
+class ServingError(AlphaError, RuntimeError):
+    """A request that is not taken: the queue of a `Predictor` is full, or it is closed."""
 
 
 class CaptureError(AlphaError, RuntimeError):

@@ -6,6 +6,8 @@ the device itself. Without a GPU, all but `is_available`, `device_count` and the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from alpha.core.missing_names import tell_instead as _tell_instead
@@ -25,6 +27,7 @@ __all__ = [
     "get_device_capability",
     "get_device_name",
     "is_available",
+    "lend",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
@@ -33,6 +36,7 @@ __all__ = [
     "memory_reserved",
     "reset_peak_memory_stats",
     "synchronize",
+    "turn",
 ]
 
 DeviceLike: TypeAlias = "int | str | Device | None"
@@ -99,6 +103,37 @@ def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
 def empty_cache() -> None:
     """Give memory that no array uses back to the GPU, so that other programs can have it."""
     _the_gpu(None).trim()
+
+
+@contextmanager
+def lend(device: DeviceLike = None) -> Iterator[None]:
+    """Context in which all threads may use the GPU, one after the other: each in its `turn`.
+
+    The GPU belongs to the main thread, which alone may lend it, and which needs turns, too, until the context ends:
+
+        with alpha.cuda.lend(), ThreadPoolExecutor() as pool:
+            results = list(pool.map(work, items))  # work() uses the GPU inside of `with alpha.cuda.turn():`
+
+    Raises `DeviceError` in another thread. An `alpha.serve.Predictor` lends the GPU by itself.
+    """
+    gpu = _the_gpu(device)
+    gpu.lend()
+    try:
+        yield
+    finally:
+        gpu.take_back()
+
+
+def turn(device: DeviceLike = None) -> AbstractContextManager[None]:
+    """Context in which this thread may use the GPU; it begins when the turns of other threads have ended.
+
+    Work of one turn runs after that of the turns before it, so tensors may go from one thread to the next. Turns may
+    stand within each other. In the main thread, a GPU that is not lent needs no turn, and none does harm. The random
+    streams belong to all threads, the precision and the grad mode to each.
+
+    Raises `DeviceError` in another thread if the main thread has not lent the GPU.
+    """
+    return _the_gpu(device).turn()
 
 
 class Event:

@@ -234,6 +234,32 @@ class BatchNorm3d(_BatchNorm):
     forms = ("(N, D, H, W, C)",)
 
 
+class Folded(Module):
+    """Place of a batch normalisation that the convolution before it computes   (..., C) -> the same
+
+    Args:
+        activation: of the calls of the normalisation, which the convolution computes, too; None: there is none.
+    """
+
+    def __init__(self, activation: Activation | None = None) -> None:
+        self.rectifier = rectifier_of(activation)
+
+    def forward(
+        self,
+        x: Tensor,
+        statistics: ChannelStatistics | None = None,
+        residual: Tensor | None = None,
+        activation: Activation | None = None,
+    ) -> Tensor:
+        """Return x. Raises RuntimeError if the call has another activation, or a residual, as no call had before."""
+        if residual is not None or rectifier_of(activation) != self.rectifier or (activation and not self.rectifier):
+            raise RuntimeError(
+                f"Folded: called with activation={activation} and {'a' if residual is not None else 'no'} residual, "
+                f"and folded for calls with {self.rectifier} and no residual; use the model without folding"
+            )
+        return x
+
+
 def computes(layer: Module, kind: type[Module]) -> bool:
     """True if a call of the layer ends in the forward of `kind`, which takes more arguments than a user's forward."""
     return isinstance(layer, kind) and type(layer).forward is kind.forward and "forward" not in vars(layer)
@@ -260,7 +286,7 @@ def batch_norm_activation(
         residual: what is added before the activation; None: nothing.
         statistics: of x, see `F.batch_norm`.
     """
-    known = computes(norm, _BatchNorm)
+    known = computes(norm, _BatchNorm) or type(norm) is Folded
     if known and is_plain(norm) and not (isinstance(activation, Module) and hooks_act(activation)):
         return norm(x, statistics, residual, activation)  # type: ignore[no-any-return]
     y = norm(x, statistics) if known and not sees_gradients(norm) else norm(x)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -103,6 +104,22 @@ class Device(ABC):
     def readback(self, array: Array) -> Readback:
         """Reads an array again and again, without making the device wait."""
         return Readback(self, array)
+
+    def lend(self) -> None:  # noqa: B027
+        """Let all threads take turns, until `take_back` was called as often; any thread may use the cpu without that.
+
+        Raises DeviceError in a thread to which the device does not belong.
+        """
+
+    def take_back(self) -> None:  # noqa: B027
+        """End a loan, once the turn that goes on has ended."""
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Context in which this thread may use the device, after the turns of other threads.
+
+        Raises DeviceError if the device belongs to another thread, which has not lent it.
+        """
+        return nullcontext()
 
     @abstractmethod
     def memory_stats(self) -> MemoryStats:

@@ -1,9 +1,10 @@
-"""The emulated device belongs to the main thread, as the GPU does: others are refused before anything changes."""
+"""The emulated device belongs to the main thread, as the GPU does, or to the thread that has a turn."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import child
@@ -14,6 +15,7 @@ import alpha
 from alpha.errors import DeviceError
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
+from alpha.runtime.registry import standing_in
 
 
 @pytest.fixture
@@ -144,3 +146,79 @@ def test_a_closed_device_says_so() -> None:
     device.close()
     with pytest.raises(DeviceError, match="download: the cuda device is closed"):
         device.download(x)
+
+
+def test_threads_take_turns_with_a_device_that_is_lent(device: CudaDevice) -> None:
+    """Each thread goes on with what another one has computed, and is never in the middle of its work."""
+    total = [alpha.zeros(50, device=device)]
+    expected = np.full(50, sum(range(24)), np.float32)
+    inside: list[str] = []
+
+    def add(number: int) -> None:
+        with device.turn():
+            inside.append("in")
+            with device.turn():  # as a function that is called within a turn
+                total[0] = total[0] + alpha.full((50,), float(number), device=device)
+            inside.append("out")
+
+    with standing_in(device):
+        for _ in range(2):  # it may be lent again
+            total[0] = alpha.zeros(50, device=device)
+            with alpha.cuda.lend(device), ThreadPoolExecutor(6) as pool:
+                list(pool.map(add, range(24)))
+                assert "the cuda device is lent, and thread 'MainThread' has no turn" in refusal(device)
+                with alpha.cuda.turn(device):
+                    np.testing.assert_array_equal(total[0].numpy(), expected)
+            np.testing.assert_array_equal(total[0].numpy(), expected)
+    assert inside == ["in", "out"] * 48
+
+
+def test_loans_are_counted(device: CudaDevice) -> None:
+    """Each of two that need the device may end first, and on any thread."""
+    device.lend()
+    assert in_thread(device.lend) == []
+    device.take_back()
+    assert "is lent" in refusal(device)
+    assert in_thread(device.take_back) == []
+    device.upload(np.ones(3, np.float32))
+    for call in (device.lend, lambda: device.turn().__enter__()):
+        (error,) = in_thread(call)
+        assert "called from thread 'loader', but the cuda device belongs to the main thread" in str(error)
+    with device.turn():
+        device.lend()
+        device.upload(np.ones(3, np.float32))  # the turn goes on
+        device.take_back()
+        device.upload(np.ones(3, np.float32))
+    device.lend()
+    device.close()
+    for call in (device.lend, lambda: device.turn().__enter__()):
+        with pytest.raises(DeviceError, match="the cuda device is closed"):
+            call()
+
+
+def test_a_loan_ends_after_the_turn_that_goes_on(device: CudaDevice) -> None:
+    has_turn, go_on = threading.Event(), threading.Event()
+    found: list[Any] = []
+
+    def work() -> None:
+        with device.turn():
+            has_turn.set()
+            assert go_on.wait(child.HANG_S)
+            found.append(device.download(device.upload(np.arange(3))).tolist())
+
+    device.lend()
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert has_turn.wait(child.HANG_S)
+    assert "is lent" in refusal(device)
+    threading.Timer(0.05, go_on.set).start()
+    device.take_back()
+    assert found == [[0, 1, 2]]
+    thread.join(child.HANG_S)
+    device.synchronize()
+
+
+def refusal(device: CudaDevice) -> str:
+    with pytest.raises(DeviceError) as error:
+        device.upload(np.ones(3, np.float32))
+    return str(error.value)

@@ -32,6 +32,7 @@ ORDER = (  # a file imports files of its own line and of the lines above it
     "onnx",
     "models",
     "",  # `import alpha`
+    "serve",
     "train",
     "utils run port examples",
 )
@@ -47,7 +48,7 @@ MOST_PARAMETERS = 8  # of a function
 ROOMS = (data, nn, nn.functional, optim, optim.lr_scheduler, torchvision)  # which offer PyTorch's names
 KNOWN_TO_DATA = {"autograd", "core", "data", "config", "errors", "installation", "io"}
 LATER = {
-    f"alpha.{name}" for name in ("data", "distributed", "onnx", "port", "train", "transforms", "utils")
+    f"alpha.{name}" for name in ("data", "distributed", "onnx", "port", "serve", "train", "transforms", "utils")
 }  # not by `import alpha`
 SOURCES = sorted([*ROOT.glob("alpha/**/*.py"), *ROOT.glob("examples/*.py")])
 
@@ -205,7 +206,7 @@ def test_importing_alpha_is_light() -> None:
 def test_data_and_train_are_loaded_when_they_are_named() -> None:
     code = """
 import sys, alpha
-assert not {"alpha.data", "alpha.train"} & set(sys.modules), "import alpha loads them"
+assert not {"alpha.data", "alpha.serve", "alpha.train"} & set(sys.modules), "import alpha loads them"
 assert {"data", "train", "nn"} <= set(dir(alpha))
 print(alpha.data.DataLoader.__name__, alpha.train.Trainer.__name__, "alpha.train" in sys.modules)
 alpha.dates

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -32,7 +33,7 @@ FILL_BLOCKS = 4096  # a grid-stride loop: more blocks than this only cost launch
 
 
 class CudaDevice(Device):
-    """A GPU, or the emulated one; used from the main thread of the process that made it (see owner.py).
+    """A GPU, or the emulated one; used from the main thread of the process that made it, or in turns (see owner.py).
 
     `driver`, `properties` (name, architecture, num_sms, ...) and `arena` are open to launchers.
     """
@@ -279,9 +280,19 @@ class CudaDevice(Device):
     def set_memory_limit(self, nbytes: int | None) -> None:
         self.memory.set_limit(nbytes)
 
+    def lend(self) -> None:
+        self.driver.owner.lend()
+
+    def take_back(self) -> None:
+        self.driver.owner.take_back()
+
+    def turn(self) -> AbstractContextManager[None]:
+        return self.driver.owner.turn()
+
     def close(self) -> None:
         """Give everything back; arrays of this device are dead afterwards. Safe to call twice."""
         owner = self.driver.owner
+        owner.end_loans()
         if not (owner.here or owner.forked):
             owner.check("close")
         atexit.unregister(self.close)

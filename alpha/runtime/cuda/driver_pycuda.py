@@ -1,6 +1,6 @@
 """The driver over pycuda: the GPU's primary context, shared with PyTorch, and one stream.
 
-The context is current in the main thread and only there: a call from another thread is a
+The context is current in the main thread, and in the thread that has a turn (owner.py): any other call is a
 `DeviceError`, so that a data loader's thread cannot order work by accident. pycuda aborts a process
 (and a thread) that ends while a context is on its stack, so an exit hook is registered before
 anything can raise.
@@ -121,7 +121,7 @@ class PycudaDriver:
     encode_tiled_map = staticmethod(encode_tiled_map)
 
     def __init__(self) -> None:
-        self.owner = Owner()
+        self.owner = Owner(self._enter, self._leave)
         self.why_no_capture = "" if bindings else f"cuda-bindings is missing: {install('cuda')}"
         self._context: Any = None
         self._stream: Any = None
@@ -150,6 +150,14 @@ class PycudaDriver:
             self.close()
             raise DeviceError(f"no usable GPU ({error}): see nvidia-smi, or use device='cpu'") from error
         self._staging = Staging(self.pinned, self._copy_in, self.record_event)
+
+    def _enter(self) -> None:
+        """Make the context current in this thread, too; it stays current in the main thread."""
+        self._context.push()
+
+    def _leave(self) -> None:
+        """Take the context from the stack of this thread, which may end now."""
+        drv.Context.pop()
 
     @guarded
     def memory_info(self) -> tuple[int, int]:

@@ -39,6 +39,16 @@ class Allocation:
         self.freed.append(int(self))
 
 
+class Contexts:
+    """Changes of the stacks of contexts: 1 is put onto that of a thread, -1 is taken from it."""
+
+    changes: ClassVar[list[tuple[str, int]]] = []
+
+    @classmethod
+    def note(cls, change: int) -> None:
+        cls.changes.append((threading.current_thread().name, change))
+
+
 class Event:
     """Counts the waits for all events."""
 
@@ -57,7 +67,7 @@ class Event:
 
 def made_up() -> ModuleType:
     drv: Any = ModuleType("pycuda.driver")
-    nothing = SimpleNamespace(push=lambda: None, detach=lambda: None, synchronize=lambda: None)
+    nothing = SimpleNamespace(push=lambda: Contexts.note(1), detach=lambda: None, synchronize=lambda: None)
     drv.Error = type("Error", (Exception,), {})
     drv.MemoryError = type("MemoryError", (drv.Error,), {})
     drv.init = lambda: None
@@ -65,6 +75,7 @@ def made_up() -> ModuleType:
     drv.mem_get_info = lambda: (1 << 30, 1 << 30)
     drv.mem_alloc = Allocation
     drv.device_attribute = SimpleNamespace(MULTIPROCESSOR_COUNT=0, MAX_SHARED_MEMORY_PER_BLOCK_OPTIN=1)
+    drv.Context = SimpleNamespace(pop=lambda: Contexts.note(-1), synchronize=lambda: None)
     drv.Device = lambda number: SimpleNamespace(
         name=lambda: "made up",
         compute_capability=lambda: (8, 0),
@@ -132,6 +143,26 @@ def test_other_threads_are_refused(gpu: CudaDevice) -> None:
     assert gpu.download(x).tolist() == [0, 1, 2, 3, 4]
     driver = type(gpu.driver)
     assert refusal(driver) == "make the cuda device in the main thread: alpha.get_device('cuda')"
+
+
+def test_a_thread_that_has_a_turn_has_the_context_on_its_stack(gpu: CudaDevice) -> None:
+    """Pycuda aborts a process one of whose threads ends with a context there."""
+
+    def work() -> None:
+        for _ in range(2):
+            with gpu.turn(), gpu.turn():
+                x.append(gpu.upload(np.arange(5, dtype=np.float32)))
+
+    x: list[Any] = []
+    Contexts.changes.clear()
+    gpu.lend()
+    thread = threading.Thread(target=work, name="worker")
+    thread.start()
+    thread.join(child.HANG_S)
+    with gpu.turn():
+        assert gpu.download(x[1]).tolist() == [0, 1, 2, 3, 4]
+    assert Contexts.changes == [("worker", 1), ("worker", -1)] * 2
+    gpu.take_back()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
