@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -136,40 +137,36 @@ class Classifier(Module):
             DataError: a photo cannot be read; the message names it.
         """
         several = photos if isinstance(photos, (list, tuple)) else [photos]
-        pixels = _reader(self.description.image_size)
         found: list[Prediction] = []
         was_training = self.training
         self.eval()
         try:
             for begin in range(0, len(several), batch_size):
-                images = np.stack([pixels(photo) for photo in several[begin : begin + batch_size]])
-                found += self._predicted(images)
+                images = np.stack([self.pixels(photo) for photo in several[begin : begin + batch_size]])
+                with no_grad():
+                    found += self.named(self(tensor(images, device=device_of(self.network))))
         finally:
             self.train(was_training)
         return found
 
-    def _predicted(self, images: NDArray[np.uint8]) -> Iterable[Prediction]:
-        with no_grad():
-            outputs = self(tensor(images, device=device_of(self.network)))
-            rows = F.softmax(outputs.float(), -1).numpy()
-        names = self.classes or tuple(str(number) for number in range(rows.shape[1]))
-        for row in rows:
-            order = np.argsort(-row, kind="stable")
-            probabilities = {names[place]: float(row[place]) for place in order}
-            yield Prediction(names[order[0]], float(row[order[0]]), probabilities)
+    def pixels(self, photo: Any) -> NDArray[np.uint8]:
+        """The middle of a photo (image_size, image_size, 3), as `ImageFolder` and `PackedImages` make it.
 
+        Args:
+            photo: as in `predict`, or the content of a file in bytes.
 
-def _reader(size: int) -> Callable[[Any], NDArray[np.uint8]]:
-    """Function that gives the middle of a photo (size, size, 3), as `ImageFolder` and `PackedImages` make it."""
-    from PIL import Image
+        Raises:
+            DataError: the photo cannot be read.
+        """
+        from PIL import Image
 
-    from alpha.data.images.decoding import Decoder, covering  # `import alpha` loads no datasets
+        from alpha.data.images.decoding import Decoder, covering  # `import alpha` loads no datasets
 
-    decode = Decoder("predict")
-
-    def pixels(photo: Any) -> NDArray[np.uint8]:
+        size = self.description.image_size, self.description.image_size
         if isinstance(photo, (str, Path)):
-            return np.asarray(decode(str(user_path(photo)), (size, size)))
+            return np.asarray(Decoder("predict")(str(user_path(photo)), size))
+        if isinstance(photo, bytes):
+            return np.asarray(Decoder("predict")(io.BytesIO(photo), size, "the photo"))
         if isinstance(photo, np.ndarray):
             if photo.ndim != 3 or photo.shape[2] != 3 or photo.dtype != np.uint8:
                 raise ShapeError(f"predict: an image (H, W, 3) of uint8 is needed  ({photo.dtype} {photo.shape})")
@@ -177,9 +174,19 @@ def _reader(size: int) -> Callable[[Any], NDArray[np.uint8]]:
         if not isinstance(photo, Image.Image):
             found = type_name(photo)
             raise DataError(f"predict: a {found} is no photo: a path, an image of Pillow or an array is needed")
-        return np.asarray(covering(photo.convert("RGB"), (size, size)))
+        return np.asarray(covering(photo.convert("RGB"), size))
 
-    return pixels
+    def named(self, outputs: Tensor) -> list[Prediction]:
+        """The predictions of the network's outputs (N, number of classes), one for each row."""
+        with no_grad():
+            rows = F.softmax(outputs.float(), -1).numpy()
+        names = self.classes or tuple(str(number) for number in range(rows.shape[1]))
+        found = []
+        for row in rows:
+            order = np.argsort(-row, kind="stable")
+            probabilities = {names[place]: float(row[place]) for place in order}
+            found.append(Prediction(names[order[0]], float(row[order[0]]), probabilities))
+        return found
 
 
 def load(path: str | Path, device: str | Device = "auto") -> Classifier:

@@ -24,6 +24,7 @@ from alpha.step.call_arguments import map_tensors
 
 B = TypeVar("B", bound="Batcher")
 
+WARM_UPS = 5  # calls of a size, after which a captured step has its graph
 LATENCIES = 10_000  # of how many of the last requests the percentiles are
 
 
@@ -195,6 +196,21 @@ class Batcher:
             self._waiting.append(request)
             self._changed.notify_all()
         return request
+
+    def warm_up(self, shape: tuple[int, ...], dtype: Any = np.uint8) -> None:
+        """Compute batches of each size, so that no request waits for compilers and captures; forgets the statistics.
+
+        Args:
+            shape: of one image, (H, W, C).
+            dtype: of the images; uint8 for the model of a run, and float32 for most other ones.
+        """
+        for size in self.sizes:
+            images = np.zeros((size, *shape), dtype)
+            for _ in range(WARM_UPS):
+                self.predict(images)
+        with self._changed:
+            self._latencies.clear()
+            self._counts.update(dict.fromkeys(self._counts, 0))
 
     def statistics(self) -> Statistics:
         """Numbers of what was done so far."""

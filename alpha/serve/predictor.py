@@ -6,7 +6,6 @@ import copy
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from alpha.autograd.grad_mode import no_grad
@@ -21,8 +20,6 @@ from alpha.serve.batcher import Batcher
 from alpha.serve.folding import fold_batch_norms
 from alpha.step.call_arguments import map_tensors
 from alpha.step.captured import Captured, capture
-
-RUNS_TO_CAPTURE = 5  # calls of a size after which its graph is there
 
 
 class Predictor(Batcher):
@@ -104,25 +101,6 @@ class Predictor(Batcher):
                 "predict: called within `alpha.cuda.turn()`, for whose end it would wait; use submit there"
             )
         return super().predict(images, timeout)
-
-    def warm_up(self, shape: tuple[int, ...], dtype: Any = np.uint8) -> None:
-        """Compute batches of each size, so that no request has to wait for compilers and captures.
-
-        Args:
-            shape: of one image, (H, W, C).
-            dtype: of the images; uint8 for the model of a run, and float32 for most other ones.
-        """
-        for size in self.sizes:
-            images = np.zeros((size, *shape), dtype)
-            for _ in range(RUNS_TO_CAPTURE if isinstance(self.device, CudaDevice) else 1):
-                self.predict(images)
-        self._forget()
-
-    def _forget(self) -> None:
-        """Begin the statistics anew."""
-        with self._changed:
-            self._latencies.clear()
-            self._counts.update(dict.fromkeys(self._counts, 0))
 
     def _predicted(self, images: NDArray[Any]) -> Any:
         with self.device.turn(), precision(self.precision), no_grad():

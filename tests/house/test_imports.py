@@ -40,7 +40,7 @@ OPS = (  # the same of the folders of alpha/ops
     *("kernel", "array", "indexing", "math", "reduction", "activation", "gemm", "conv2d", "convolution", "matmul"),
     *("noise", "pooling", "image", "normalization", "sequence", "loss", "api"),
 )
-MOST_ENTRIES, MOST_FILES = 27, 15  # of alpha/; of a folder there or in tests/
+MOST_ENTRIES, MOST_FILES = 28, 15  # of alpha/; of a folder there or in tests/
 LARGER: dict[str, int] = {}  # folders that are still to be divided; none of them grows
 MOST_CIRCLES = 4
 MOST_SHARED_NAMES = 9

@@ -8,7 +8,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 import PIL
@@ -64,15 +64,19 @@ class Decoder:
         packages = [f"simplejpeg {_simplejpeg().__version__}"] if self.name == "simplejpeg" else []
         return ", ".join([*packages, f"Pillow {PIL.__version__}"])
 
-    def __call__(self, path: str, size: Size | None) -> Image.Image:
+    def __call__(self, source: str | BinaryIO, size: Size | None, name: str = "") -> Image.Image:
         """The image of a file in RGB; if a size is given, the middle of the image, which is scaled to just cover it.
+
+        Args:
+            source: the path of the file, or the file.
+            name: of the image in messages, by default the path.
 
         Raises:
             DataError: the file cannot be decoded; the message names it.
         """
-        found = self._fast(path, size) if self.name == "simplejpeg" else None
+        found = self._fast(source, size) if self.name == "simplejpeg" and isinstance(source, str) else None
         if found is None:
-            with opened(path) as file:
+            with opened(source, name) as file:
                 whole, by = (file.height, file.width), 1
                 if size is not None and file.format in ("JPEG", "MPO") and (by := reduction(whole, size)) > 1:
                     file.draft(None, (size[1], size[0]))
