@@ -124,23 +124,21 @@ def measure(args: argparse.Namespace, side: str, arguments: list[str]) -> None:
     """Start the server of a side, and print a line for each number of clients."""
     from serving.load import ask
 
-    process = subprocess.Popen(
-        [sys.executable, __file__, *arguments, "--side", side], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        address = process.stdout.readline().split()
-        if not address:
-            raise AlphaError(f"the server of {side} did not start")
-        host, port = address[0].removeprefix("http://").split(":")
-        photo = photo_of(args.size)
-        for clients in args.clients:
-            ask(host, int(port), photo, clients, max(clients, args.requests // 10))
-            found = ask(host, int(port), photo, clients, max(clients, args.requests))
-            print(LINE.format(side, clients, *(f"{n:.1f}" for n in (found.per_second, found.p50_ms, found.p99_ms))))
-    finally:
-        process.terminate()
-        process.wait()
+    command_line = [sys.executable, __file__, *arguments, "--side", side]
+    with subprocess.Popen(command_line, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().split()
+            if not address:
+                raise AlphaError(f"the server of {side} did not start")
+            host, port = address[0].removeprefix("http://").split(":")
+            photo = photo_of(args.size)
+            for clients in args.clients:
+                ask(host, int(port), photo, clients, max(clients, args.requests // 10))
+                found = ask(host, int(port), photo, clients, max(clients, args.requests))
+                print(LINE.format(side, clients, *(f"{n:.1f}" for n in (found.per_second, found.p50_ms, found.p99_ms))))
+        finally:
+            process.terminate()
 
 
 @command("bench_serve")

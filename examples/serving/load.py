@@ -39,17 +39,20 @@ async def _ask(host: str, port: int, photo: bytes, clients: int, requests: int) 
 
     async def client() -> None:
         reader, writer = await asyncio.open_connection(host, port)
-        for _ in left:
-            began = perf_counter()
-            writer.write(message)
-            head = await reader.readuntil(b"\r\n\r\n")
-            lines = head.decode().lower().split("\r\n")
-            length = next(int(line.partition(":")[2]) for line in lines if line.startswith("content-length:"))
-            body = await reader.readexactly(length)
-            if " 200 " not in lines[0]:
-                raise RuntimeError(f"{lines[0]}: {body.decode():.200}")
-            times.append((perf_counter() - began) * 1e3)
-        writer.close()
+        try:
+            for _ in left:
+                began = perf_counter()
+                writer.write(message)
+                head = await reader.readuntil(b"\r\n\r\n")
+                lines = head.decode().lower().split("\r\n")
+                length = next(int(line.partition(":")[2]) for line in lines if line.startswith("content-length:"))
+                body = await reader.readexactly(length)
+                if " 200 " not in lines[0]:
+                    raise RuntimeError(f"{lines[0]}: {body.decode():.200}")
+                times.append((perf_counter() - began) * 1e3)
+        finally:
+            writer.close()
+            await writer.wait_closed()
 
     began = perf_counter()
     await asyncio.gather(*(client() for _ in range(clients)))

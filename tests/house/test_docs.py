@@ -7,6 +7,7 @@ by its test.
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import sys
@@ -25,8 +26,10 @@ from PIL import Image
 import alpha
 from alpha.data import DataLoader, TensorDataset
 from alpha.errors import DeviceError
+from alpha.models.saved import Description
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.runtime import get_device
+from alpha.train import make_folder, save_weights
 from alpha.train.commands import train_photos
 
 KERNELS = Path(__file__).parents[2] / "docs" / "kernels"
@@ -43,6 +46,7 @@ TESTED |= {
     "from_pytorch",
     "interoperability",
     "photos",
+    "serving",
     "training",
 }  # by tests of their own
 
@@ -323,6 +327,23 @@ def _run_on_photos(folder: Path) -> None:
     (folder / "new.jpg").write_bytes((folder / "photos" / "val" / "cat" / "0.jpg").read_bytes())
     options = ["--model", "torchvision.mobilenet_v2", "--image-size", "32", "--epochs", "1", "--batch-size", "8"]
     assert train_photos.main(["photos", *options]) == 0
+
+
+def test_serving(on_cpu: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The page runs in a folder with a run, and on the GPU or its emulation."""
+    try:
+        get_device("cuda")
+    except DeviceError as error:
+        pytest.skip(str(error))
+    description = Description("torchvision.mobilenet_v2", {"num_classes": 4}, list("abcd"), 32)
+    about = {"network": json.dumps(description.as_option())}
+    model = alpha.models.torchvision.mobilenet_v2(num_classes=4)
+    save_weights(make_folder(on_cpu / "runs" / "photos") / "weights.safetensors", model.state_dict(), about)
+    page = _run("serving")
+    assert page["scores"].shape == (3, 4)
+    np.testing.assert_allclose(page["same"], page["scores"], rtol=1e-5, atol=1e-6)
+    assert page["results"] == [8.0, 16.0, 24.0]
+    assert capsys.readouterr().out.startswith("2 requests, 6 images in 2 batches; latency p50 ")
 
 
 def test_photos_and_training(on_cpu: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -310,6 +310,30 @@ def test_two_hundred_clients(server: tuple[Any, str]) -> None:
     assert done["batches"] < 210
 
 
+def test_the_load_program(
+    server: tuple[Any, str],
+    rooms: Callable[[str], Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, url = server
+    port, load = int(url.rpartition(":")[2]), rooms("serving.load")
+    found = load.ask("127.0.0.1", port, photo(), clients=5, requests=23)
+    assert found.clients == 5
+    assert 0 < found.p50_ms <= found.p99_ms
+    with pytest.raises(RuntimeError, match=r"http/1\.1 400 bad request: .*cannot be decoded"):
+        load.ask("127.0.0.1", port, b"no photo", clients=1, requests=1)
+    bench = rooms("bench_serve")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # without PyTorch
+    few = ["--size", "16", "--clients", "1,2", "--requests", "2", "--max-batch", "1", "--device", "cpu"]
+    assert bench.main(few) == 0
+    first, _, one, two, last = capsys.readouterr().out.splitlines()
+    assert first == "ResNet18 at 16 x 16 on cpu in float32, batches of at most 1"
+    assert one.split()[:2] == ["Alpha", "1"]
+    assert two.split()[:2] == ["Alpha", "2"]
+    assert last == "PyTorch is not installed (pip install torch)"
+
+
 def test_the_page_in_a_browser(server: tuple[Any, str], tmp_path: Path) -> None:
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if browser is None:
@@ -331,7 +355,7 @@ def test_the_page_in_a_browser(server: tuple[Any, str], tmp_path: Path) -> None:
     assert found["error"].startswith("the photo: cannot be decoded: it is none of the formats")
     assert found["left"] == 0
     assert found["lines"] == 4
-    assert (found["before"], found["after"]) == ("epoch 5, 31 s", "epoch 7, 31 s")
+    assert (found["before"], found["after"]) == ("epoch 5, which took 31.0 s", "epoch 7, which took 31.0 s")
 
 
 def test_ctrl_c_ends_the_server(server: tuple[Any, str]) -> None:
