@@ -29,7 +29,7 @@ from alpha.errors import DeviceError
 from alpha.models.saved import Description
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.runtime import get_device
-from alpha.train import make_folder, save_weights
+from alpha.train import save_weights
 from alpha.train.commands import train_photos
 
 KERNELS = Path(__file__).parents[2] / "docs" / "kernels"
@@ -338,7 +338,8 @@ def test_serving(on_cpu: Path, capsys: pytest.CaptureFixture[str]) -> None:
     description = Description("torchvision.mobilenet_v2", {"num_classes": 4}, list("abcd"), 32)
     about = {"network": json.dumps(description.as_option())}
     model = alpha.models.torchvision.mobilenet_v2(num_classes=4)
-    save_weights(make_folder(on_cpu / "runs" / "photos") / "weights.safetensors", model.state_dict(), about)
+    (on_cpu / "runs" / "photos").mkdir(parents=True)
+    save_weights(on_cpu / "runs" / "photos" / "weights.safetensors", model.state_dict(), about)
     page = _run("serving")
     assert page["scores"].shape == (3, 4)
     np.testing.assert_allclose(page["same"], page["scores"], rtol=1e-5, atol=1e-6)
