@@ -40,6 +40,7 @@ API = (
     "alpha.optim.swa_utils",
     "alpha.data",
     "alpha.transforms",
+    "alpha.serve",
     "alpha.train",
     "alpha.models",
     "alpha.models.torchvision",
