@@ -144,7 +144,12 @@ EMULATED_OPTIMIZE = Variable(
 )
 EMULATED_DEBUG = Variable("ALPHA_EMULATED_DEBUG", "0", "1: emulated driver: build kernels for a debugger", "flag")
 CPU_THREADS = Variable("ALPHA_CPU_THREADS", "0", "workers of the cpu operators; 0: one per core", "integer")
-DATA_DIR = Variable("ALPHA_DATA_DIR", "", "where datasets are kept (default: datasets/)", "folder")
+DATA_DIR = Variable(
+    "ALPHA_DATA_DIR",
+    "",
+    "where datasets are kept (default: ~/.cache/alpha/datasets; datasets/ beside an Alpha that is installed in place)",
+    "folder",
+)
 
 VARIABLES = tuple(value for value in list(globals().values()) if isinstance(value, Variable))
 

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+from mkdocs.exceptions import PluginError
+from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +58,8 @@ API = (
 )
 # weights of pages among the results of a search: guides are first, then these, then those and the API
 INSIDE = ("architecture.md", "benchmarks.md", "contributing.md", "datasets.md", "glossary.md", "scaling.md")
-LISTS = ("changelog.md", "coverage.md")
+LISTS = ("changelog.md", "coverage.md", "kernels/resources.md")
+FIND = "docs/find.md"  # its subjects lead a search to the sections that it names
 TENSOR = "alpha.Tensor"  # its methods have a page of their own
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!\w+:|#)([^)\s#]+)(#[^)\s]*)?\)")
 
@@ -99,6 +102,27 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if any(LINK.search(part) for part in parts[1::2]):  # code that looks like a link stays
         return "".join(part if number % 2 else LINK.sub(led, part) for number, part in enumerate(parts))
     return LINK.sub(led, markdown)
+
+
+@event_priority(-100)  # after the plugin that writes the index
+def on_post_build(config: Any) -> None:
+    """Give sections the subjects of docs/find.md in the index of the search, which counts them most."""
+    path = Path(config.site_dir) / "search" / "search_index.json"
+    index = json.loads(path.read_text(encoding="utf-8"))
+    entries = {entry["location"]: entry for entry in index["docs"]}
+    for place, words in subjects((ROOT / FIND).read_text(encoding="utf-8")):
+        if place not in entries:
+            raise PluginError(f"{FIND} leads to {place}, which the search does not have")
+        entries[place].setdefault("tags", []).extend(words)
+    path.write_text(json.dumps(index, separators=(",", ":")), encoding="utf-8")
+
+
+def subjects(page: str) -> Iterator[tuple[str, list[str]]]:
+    """Each row of the table of docs/find.md: the place of its first link in the site, and its words."""
+    for words, links in re.findall(r"^\| (.*?) \| (.*) \|$", page, re.MULTILINE):
+        if link := LINK.search(links):
+            place = link[3].replace(".md", ".html") + (link[4] or "")
+            yield place, [word.strip(" `") for word in re.split(r"[,()]", words) if word.strip(" `")]
 
 
 def _page(name: str) -> str:

@@ -324,7 +324,9 @@ def test_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 def _run_on_photos(folder: Path) -> None:
     """Photos of two classes, and a run of alpha-train on them."""
     _photos(folder / "photos", ("cat", "dog"), {"train": 8, "val": 9})
-    (folder / "new.jpg").write_bytes((folder / "photos" / "val" / "cat" / "0.jpg").read_bytes())
+    (folder / "holiday").mkdir()
+    for name in ("new.jpg", "holiday/1.jpg"):
+        (folder / name).write_bytes((folder / "photos" / "val" / "cat" / "0.jpg").read_bytes())
     options = ["--model", "torchvision.mobilenet_v2", "--image-size", "32", "--epochs", "1", "--batch-size", "8"]
     assert train_photos.main(["photos", *options]) == 0
 
