@@ -287,9 +287,9 @@ def _table(rows: list[Row], model: Module, shapes: str) -> str:
     frozen = "" if trained == sum(parameters) else f", {trained:,} of them trained"
     notes = (
         f"{type(model).__name__} on {shapes}: {sum(parameters):,} parameters{frozen}, "
-        f"{cost.flops / 1e9:,.2f} GFLOP and {cost.moved / 2**20:,.1f} MiB read and written a forward pass, "
-        f"{cost.kept / 2**20:,.1f} MiB of activations kept for the backward pass, "
-        f"precision {computed_precision(device_of(model).name, get_precision())}"
+        f"precision {computed_precision(device_of(model).name, get_precision())}\n"
+        f"A forward pass: {cost.flops / 1e9:,.2f} GFLOP, {cost.moved / 2**20:,.1f} MiB read and written, "
+        f"{cost.kept / 2**20:,.1f} MiB kept for the backward pass"
     )
     return "\n".join([line(header), rule, *map(line, body), rule, line(total), notes])
 
