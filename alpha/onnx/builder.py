@@ -14,7 +14,7 @@ from alpha.core.tensor import Tensor
 from alpha.errors import AlphaError, ExportError
 from alpha.module.module import Module
 from alpha.onnx.imported import Call, Network, Part
-from alpha.onnx.package import onnx_package
+from alpha.onnx.package import onnx_package, tensor_values
 from alpha.onnx.recorder import Host
 
 UNNAMED = "constant", "onnx::", "val_"  # how programs begin the names of numbers that no layer has
@@ -63,11 +63,11 @@ class Builder:
     """
 
     def __init__(self, proto: Any, lengths: Mapping[str, tuple[int | None, ...]]) -> None:
-        graph, to_array = proto.graph, onnx_package().numpy_helper.to_array
+        graph = proto.graph
         self.opset = max(item.version for item in proto.opset_import if item.domain in ("", "ai.onnx"))
         self.turned = {prop.key: prop.value for prop in proto.metadata_props}.get("layout", "NCHW") == "NCHW"
         self.graph, self._nodes = graph, list(graph.node)  # whose ids are those of the nodes as long as they are held
-        self.constants: dict[str, Host] = {tensor.name: to_array(tensor) for tensor in graph.initializer}
+        self.constants: dict[str, Host] = {tensor.name: tensor_values(tensor) for tensor in graph.initializer}
         self.named = set(self.constants)
         self.lengths: dict[str, tuple[int | None, ...] | None] = {**lengths}
         self.lengths |= {name: array.shape for name, array in self.constants.items()}

@@ -10,6 +10,7 @@ import numpy as np
 from alpha import nn
 from alpha.module.module import Module
 from alpha.onnx.builder import Builder, Node, size
+from alpha.onnx.package import dtype_name
 
 Reader = Callable[[Builder, Node], None]
 READERS: dict[str, Reader] = {}
@@ -323,9 +324,7 @@ def identity(b: Builder, node: Node) -> None:
 
 @reads("Cast")
 def cast(b: Builder, node: Node) -> None:
-    from alpha.onnx.package import onnx_package
-
-    of_one(b, node, "Cast", dtype=np.dtype(onnx_package().helper.tensor_dtype_to_np_dtype(node.get("to"))).name)
+    of_one(b, node, "Cast", dtype=dtype_name(node.get("to")))
 
 
 # -- along axes -------------------------------------------------------------------------------------------

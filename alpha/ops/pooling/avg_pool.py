@@ -103,7 +103,7 @@ class AvgPool2d(Function):
 @traced_whole
 def avg_pool(x: Tensor, pools: Pooling) -> Tensor:
     """The means of a pooling operator."""
-    if x.ndim == 4 and pools.shapes[0].N:  # the usual case, in few calls
+    if x.ndim == 4 and len(pools.shapes) == 1 and pools.shapes[0].N:  # the usual case, in few calls
         return AvgPool2d.apply(x, shape=pools.shapes[0])
     return pools.run(x, lambda x, s: AvgPool2d.apply(x, shape=s))
 

@@ -290,3 +290,12 @@ def test_fractional_places_are_drawn_by_the_seed(device: str) -> None:
         F.fractional_max_pool2d(x, 2, 9)
     with pytest.raises(ValueError, match=r"output_ratio=1\.5 is not a number between 0 and 1"):
         F.fractional_max_pool2d(x, 2, output_ratio=1.5)
+
+
+@pytest.mark.parametrize("windows", [(2, 2, 2), (1, 2, 2), (2, 1, 1), (1, 1, 2)], ids=str)
+@pytest.mark.parametrize("name", ["avg_pool3d", "max_pool3d"])
+def test_a_volume_without_a_batch_is_a_batch_of_one(name: str, windows: tuple[int, int, int], device: str) -> None:
+    """(D, H, W, C) has four axes, as a batch of images has."""
+    x = alpha.randn(4, 6, 4, 3, device=device)
+    function = getattr(F, name)
+    np.testing.assert_array_equal(function(x, windows).numpy(), function(x.reshape(1, 4, 6, 4, 3), windows).numpy()[0])
