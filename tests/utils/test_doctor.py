@@ -74,6 +74,20 @@ def test_a_gpu_that_is_there_must_work(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert "cuda  FAILS: its driver is too old" in printed
 
 
+def test_an_emulated_device_that_fails_is_not_absent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(device: object) -> str:
+        raise DeviceError("no C++ compiler")
+
+    monkeypatch.setenv("ALPHA_CUDA_DRIVER", "emulated")
+    monkeypatch.setattr(doctor, "nvidia_gpu", lambda: False)
+    monkeypatch.setattr(doctor, "TESTS", {"cpu": lambda device: "fine", "cuda": broken})
+    monkeypatch.setattr(doctor, "get_device", lambda name: name)
+    assert doctor.main([]) == 1
+    assert "cuda  FAILS: no C++ compiler" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("cpu", "cuda", "wrong", "said"),
     [
