@@ -12,6 +12,7 @@ from alpha.autograd.checkpointing import checkpoint, checkpoint_sequential
 from alpha.autograd.function import Function
 from alpha.autograd.grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from alpha.autograd.gradients import grad
+from alpha.autograd.memory_mode import get_memory_mode, memory_mode, set_memory_mode
 from alpha.core.device_memory import *
 from alpha.core.dtypes import bfloat16 as bfloat16
 from alpha.core.dtypes import bool as bool
@@ -175,6 +176,7 @@ __all__ = [
     "full",
     "full_like",
     "get_device",
+    "get_memory_mode",
     "get_precision",
     "get_rng_state",
     "grad",
@@ -195,6 +197,7 @@ __all__ = [
     "long",
     "manual_seed",
     "matmul",
+    "memory_mode",
     "meshgrid",
     "models",
     "mul",
@@ -220,6 +223,7 @@ __all__ = [
     "relu",
     "reshape",
     "set_grad_enabled",
+    "set_memory_mode",
     "set_precision",
     "set_rng_state",
     "sigmoid",

@@ -50,6 +50,7 @@ from compare.sides import train
 from compare.spec import SIDES, Outcome, Spec, busy, load
 
 import alpha
+from alpha.autograd.memory_mode import MODES
 from alpha.core.numerics import PRECISIONS, computed_precision
 from alpha.distributed.environment import place_of
 from alpha.errors import DeviceError, TrainingError
@@ -78,6 +79,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     add("--image-size", type=int, choices=[32, 128], default=32)
     add("--precision", choices=[*PRECISIONS, "all"], default="float32")
+    add("--memory-mode", choices=MODES, default="fast", help="of Alpha (default: fast)")
     add(
         "--epochs",
         type=positive_int,
@@ -132,6 +134,7 @@ def specs(args: argparse.Namespace, device: str) -> Iterator[Spec]:
                     stream=args.stream,
                     ranks=args.ranks,
                     meeting=args.meeting,
+                    memory_mode=args.memory_mode,
                 )
 
 

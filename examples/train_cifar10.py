@@ -24,6 +24,7 @@ from typing import Any
 
 import alpha
 from alpha import models, transforms
+from alpha.autograd.memory_mode import FAST, MODES
 from alpha.core.numerics import PRECISIONS, computed_precision
 from alpha.data import DataLoader, Source, resolve
 from alpha.train import Interrupted, Run, Trainer, interrupt_between_steps, save_curves
@@ -59,6 +60,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         choices=PRECISIONS,
         help="of convolutions and matrix products on cuda; bf16 is also how activations are stored; default: float32",
     )
+    add("--memory-mode", choices=MODES, help="balanced keeps less for the gradients, least the least; default: fast")
     add(
         "--schedule",
         choices=["constant", "cosine"],
@@ -99,6 +101,7 @@ def new_options(args: argparse.Namespace) -> tuple[dict[str, Any], Source]:
         "data": source.name if named else str(path(args.data).resolve()),
         "device": device,
         "precision": computed_precision(device, args.precision or "float32"),
+        "memory_mode": args.memory_mode or FAST,
         "epochs": args.epochs or (SAMPLE_EPOCHS if sample else PAPER_EPOCHS[model]),
         "steps": args.steps,
         "batch_size": args.batch_size or (SAMPLE_BATCH if sample else PAPER_BATCH),
@@ -115,6 +118,7 @@ def resumed_options(args: argparse.Namespace, run: Run) -> tuple[dict[str, Any],
     """The options of the run, its data, and what changes; CheckpointError if the command line contradicts it."""
     options = run.options
     options.setdefault("augment", False)  # runs of before have none
+    options.setdefault("memory_mode", FAST)
     share_batch(run.folder, options)
     given = {name: getattr(args, name) for name in options if getattr(args, name, None) is not None}
     if given.get("device") == "auto":
@@ -141,6 +145,7 @@ def train(args: argparse.Namespace) -> int:
     test_loader = DataLoader(test_set, options["batch_size"])
 
     alpha.manual_seed(options["seed"])
+    alpha.set_memory_mode(options["memory_mode"])
     arguments = {"num_classes": len(train_set.classes)}
     network = models.Description(options["model"], arguments, train_set.classes, precision=precision)
     options["network"] = network.as_option()

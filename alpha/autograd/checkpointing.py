@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from alpha.autograd.grad_mode import enable_grad, is_grad_enabled
+from alpha.autograd.memory_mode import get_memory_mode, memory_mode
 from alpha.autograd.recompute import FirstRun, state
 from alpha.core.numerics import get_precision, precision
 from alpha.core.tensor import Tensor
@@ -51,7 +52,7 @@ def checkpoint(
         raise ValueError(f"checkpoint: preserve_rng_state={preserve_rng_state} is not offered; only True")
     if state.off or not is_grad_enabled() or isinstance(state.run, FirstRun):
         return function(*args, **kwargs)
-    asked, kept = get_precision(), _copied((args, kwargs))
+    asked, mode, kept = get_precision(), get_memory_mode(), _copied((args, kwargs))
     versions = [(tensor._version, tensor._version.value) for tensor in _tensors((args, kwargs))]
 
     def check_versions(when: str, remedy: str) -> None:
@@ -64,7 +65,7 @@ def checkpoint(
 
     def again() -> None:
         check_versions("before the backward pass", "write a copy")
-        with enable_grad(), precision(asked):
+        with enable_grad(), precision(asked), memory_mode(mode):
             function(*kept[0], **kept[1])
 
     run = FirstRun(again)

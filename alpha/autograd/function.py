@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 
 from alpha.autograd.grad_mode import is_grad_enabled
+from alpha.autograd.memory_mode import FAST, LEAST, Again
+from alpha.autograd.memory_mode import setting as memory
 from alpha.autograd.recompute import FirstRun
 from alpha.autograd.recompute import state as runs
 from alpha.autograd.tracing import state as tracing
@@ -75,6 +77,7 @@ class Function:
     copies = False  # whether the result has the values of its only input, on another device or in another dtype
     adds_gradient = False
     lends = False  # whether a gradient that it returns may be memory that somebody else holds
+    output_is_kept = False  # whether another function has saved the output; noted in the memory modes below "fast"
     first_run: tuple[FirstRun, int] | None = None  # of a function that must run again, and which operator this is
 
     def __init_subclass__(cls) -> None:
@@ -90,6 +93,7 @@ class Function:
         self.form: Form | None = None  # that of the output, and so of its gradient
         self.read_bytes: tuple[int, ...] = ()  # of each input
         self._saved: tuple[Array, ...] | None = ()
+        self._again: dict[int, Again] | None = None  # places of `_saved` whose arrays are made when they are asked for
         self._guards: list[tuple[Version, int]] = []
 
     @property
@@ -133,11 +137,22 @@ class Function:
                     f"{self.name}: a tensor saved for backward was written in place by "
                     f"{version.writer} (version {version.value}, saved at {value})"
                 )
+        if self._again is not None:
+            again, arrays = self._again, enumerate(self._saved)
+            self._saved = tuple([again[i].array() if i in again else array for i, array in arrays])
+            self._again = None
         return self._saved
 
     def free(self) -> None:
         """Drop what `save` has kept, after the backward pass."""
-        self._saved = None
+        self._saved = self._again = None
+
+    def keep_output(self, output: Tensor) -> None:
+        """Hear that another function keeps the output in any case; a subclass may keep it, too, and not its input."""
+
+    def output_again(self) -> Again | None:
+        """The output, made again when it is asked for; None if it is cheaper to keep, which a subclass may change."""
+        return None
 
     @classmethod
     def apply(cls, *inputs: Tensor | None, **options: Any) -> Tensor:
@@ -246,8 +261,28 @@ class Function:
                 for tensor in tensors:
                     if shares_memory(tensor.array, (array,)):
                         self._guards.append((tensor._version, tensor._version.value))
+        if memory.name != FAST:
+            self._save_once([tensor for tensor in inputs if tensor is not None])
         if runs.run is not None:
             runs.run.record(self)
+
+    def _save_once(self, inputs: Sequence[Tensor]) -> None:
+        """Let the functions that made what is saved here keep nothing else, or leave it out if it can be made again."""
+        for tensor in inputs:
+            node = tensor._node
+            if node is None or tensor._version.value:  # or it was written since it was made
+                continue
+            places = [i for i, array in enumerate(self._saved or ()) if array is tensor.array]
+            if not places:
+                continue
+            again = node.output_again() if memory.name == LEAST else None
+            if again is None:
+                node.output_is_kept = True
+                node.keep_output(tensor)
+            else:
+                assert self._saved is not None
+                self._saved = tuple([None if i in places else array for i, array in enumerate(self._saved)])
+                self._again = {**(self._again or {}), **dict.fromkeys(places, again)}
 
 
 @functools.cache

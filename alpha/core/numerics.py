@@ -17,12 +17,12 @@ An operator computes more accurately than asked if that is all there is: the cpu
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+
+from alpha.runtime.settings import Setting, Within
 
 PRECISIONS = ("float32", "tf32", "bf16")
 FLOAT32: np.dtype[Any] = np.dtype(np.float32)
@@ -34,28 +34,20 @@ def is_floating(dtype: np.dtype[Any]) -> bool:
     return dtype.kind == "f" or dtype == BFLOAT16
 
 
-class _State(threading.local):
-    def __init__(self) -> None:  # once a thread
-        self.name = "float32"
-        self.outer: list[str] = []  # to go back to, innermost last
-
-
-_state = _State()
+_setting = Setting("precision", PRECISIONS)
 
 
 def get_precision() -> str:
     """The precision in force in this thread."""
-    return _state.name
+    return _setting.name
 
 
 def set_precision(name: str) -> None:
     """Set the precision for this thread; `ValueError` for a name that is none of "float32", "tf32", "bf16"."""
-    if name not in PRECISIONS:
-        raise ValueError(f"precision {name!r} is not one of {', '.join(PRECISIONS)}")
-    _state.name = name
+    _setting.name = _setting.checked(name)
 
 
-class precision(contextlib.ContextDecorator):
+class precision(Within):
     """`with alpha.precision("tf32"): ...`, or as a decorator.
 
     Examples:
@@ -69,21 +61,7 @@ class precision(contextlib.ContextDecorator):
     """
 
     def __init__(self, name: str) -> None:
-        if name not in PRECISIONS:
-            raise ValueError(f"precision {name!r} is not one of {', '.join(PRECISIONS)}")
-        self.name = name
-
-    def __enter__(self) -> precision:
-        name = self._inside()
-        _state.outer.append(_state.name)
-        _state.name = name
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        _state.name = _state.outer.pop()
-
-    def _inside(self) -> str:
-        return self.name
+        super().__init__(_setting, name)
 
 
 def computed_precision(device_name: str, asked: str) -> str:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from alpha.autograd.grad_mode import is_grad_enabled
+from alpha.autograd.memory_mode import get_memory_mode
 from alpha.core.numerics import get_precision
 from alpha.core.tensor import Tensor
 from alpha.errors import CaptureError, CaptureWarning, OutOfMemoryError
@@ -139,7 +140,7 @@ class Captured(Generic[P, R]):
             self._refuse(None, device.driver.why_no_capture)
             return self.captured_function(*args, **kwargs)
         arguments = Arguments(args, kwargs)
-        kind = self._kind((arguments.key, get_precision(), is_grad_enabled()))
+        kind = self._kind((arguments.key, get_precision(), get_memory_mode(), is_grad_enabled()))
         if kind.is_resting():
             return self.captured_function(*args, **kwargs)
         change = ""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable
 from weakref import WeakKeyDictionary
 
 from alpha import config
+from alpha.autograd.memory_mode import get_memory_mode
 from alpha.core.numerics import get_precision
 from alpha.errors import DryRunError
 from alpha.runtime.cuda.cuda_device import CudaDevice
@@ -73,7 +74,7 @@ class Precompiler:
         """Dry runs of the first `count` calls of a step, one for each size of a batch that is new."""
         runs = []
         for size, arguments in feed.examples(count).items():
-            key, done = (size, get_precision()), self._done.setdefault(step, set())
+            key, done = (size, get_precision(), get_memory_mode()), self._done.setdefault(step, set())
             if key not in done:
                 done.add(key)
                 try:

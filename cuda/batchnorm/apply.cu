@@ -21,12 +21,12 @@ struct Operands {
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     apply(T* __restrict__ Y, unsigned* magnitude, unsigned* state, const T* __restrict__ X,
           const T* __restrict__ residual, const float* __restrict__ mean, const float* __restrict__ var,
-          const float* __restrict__ weight, const float* __restrict__ bias, float eps, float slope, float bound, int R,
-          int C, int rows) {
+          const float* __restrict__ weight, const float* __restrict__ bias, float eps, float smallest, float slope,
+          float bound, int R, int C, int rows) {
   const int c = (blockIdx.y * blockDim.x + threadIdx.x) * V;
   unsigned largest = 0;
   if (c < C) {
-    const Normalization<V> normalized(mean, var, weight, bias, eps, c);
+    const Normalization<V> normalized(mean, var, weight, bias, eps, c, smallest);
     const Rectifier<float> rectified = {slope, bound};
     const Segment segment = segment_rows(blockIdx.x, rows, R);
     auto load = [&](int r) {

@@ -3,8 +3,11 @@
 // dZ is the gradient of what a rectifier was given, or dY itself without one. RECTIFIED says where its sign is from:
 //   NOT_RECTIFIED  there is no rectifier, dZ = dY;
 //   FROM_X         it is computed again, and dZ is not written: input_gradient.cu computes it again as well;
-//   FROM_Y         Y has it; dZ is written, because it is the gradient of the residual, too.
-// dY, X, Y, dZ (R, C) of TYPE, everything else (C,).
+//   FROM_Y         Y has it; dZ is written, because it is the gradient of the residual, too;
+//   FROM_OUTPUT    Y has it; X is not read: (X - mean) / sqrt(var + eps) is found again from Y, with weights of at
+//                  least `smallest` in magnitude. dZ is not written;
+//   FROM_SUM       so, too, from Y and the residual; dZ is written.
+// dY, X, Y, residual, dZ (R, C) of TYPE, everything else (C,).
 // A block adds up segment z of the rows, `rows` of them. If there are several segments, it writes its sums to
 // part[0, z, c] and part[1, z, c], and the last block that comes to a tile of columns adds up the parts in their order.
 // `state` has a word per tile that is 0 before and again at the end.
@@ -28,8 +31,9 @@ __device__ __forceinline__ void operator+=(Sums<N>& a, const Sums<N>& b) {
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     gradient_sums(float* dweight, float* dbias, T* __restrict__ dZ, float* part, unsigned* state,
                   const T* __restrict__ dY, const T* __restrict__ X, const T* __restrict__ Y,
-                  const float* __restrict__ mean, const float* __restrict__ var, const float* __restrict__ weight,
-                  const float* __restrict__ bias, float eps, float slope, float bound, int R, int C, int rows) {
+                  const T* __restrict__ residual, const float* __restrict__ mean, const float* __restrict__ var,
+                  const float* __restrict__ weight, const float* __restrict__ bias, float eps, float smallest,
+                  float slope, float bound, int R, int C, int rows) {
   __shared__ Sums<V> shared[COLUMN_THREADS];
   const int c = (blockIdx.x * blockDim.x + threadIdx.x) * V;
   const Segment segment = segment_rows(blockIdx.y, rows, R);
@@ -37,18 +41,21 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
   Sums<V> sums = {};
   if (valid) {
     const Normalization<V> normalized(mean, var, weight, RECTIFIED == FROM_X ? bias : nullptr, eps, c);
+    const Undone<V> undone = UNDONE ? Undone<V>(weight, bias, slope, smallest, c) : Undone<V>();
     auto load = [&](int r) {
       const size_t at = size_t(r) * C + c;
-      const bool reads_y = RECTIFIED == FROM_Y;
-      return GradientRow{load_pack<V>(dY + at), load_pack<V>(X + at),
-                         reads_y ? load_pack<V>(Y + at) : Pack<float, V>{}};
+      const bool reads_y = RECTIFIED == FROM_Y || UNDONE;
+      const Pack<float, V> none = {};
+      return GradientRow{load_pack<V>(dY + at), UNDONE ? none : load_pack<V>(X + at),
+                         reads_y ? load_pack<V>(Y + at) : none,
+                         RECTIFIED == FROM_SUM ? load_pack<V>(residual + at) : none};
     };
     visit_rows<AHEAD>(segment.start + threadIdx.y, segment.stop, blockDim.y, load, [&](int r, const GradientRow& row) {
       const Pack<float, V> g = rectified_gradient(row, normalized, {slope, bound});
-      if (RECTIFIED == FROM_Y) store_pack(dZ + size_t(r) * C + c, g);
+      if (RECTIFIED == FROM_Y || RECTIFIED == FROM_SUM) store_pack(dZ + size_t(r) * C + c, g);
       sums.g += g;
 #pragma unroll
-      for (int i = 0; i < V; i++) sums.gx.v[i] += g.v[i] * (row.x.v[i] - normalized.mean.v[i]);
+      for (int i = 0; i < V; i++) sums.gx.v[i] += g.v[i] * centred(row, normalized, undone, i);
     });
   }
   reduce_lanes(sums, shared);
@@ -69,9 +76,9 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     reduce_lanes(sums, shared);
   }
   if (!writes) return;
+  store_pack(dbias + c, sums.g);
   const Pack<float, V> s = load_pack<V>(var + c);
 #pragma unroll
-  for (int i = 0; i < V; i++) sums.gx.v[i] /= sqrtf(s.v[i] + eps);
-  store_pack(dbias + c, sums.g);
+  for (int i = 0; i < V && !UNDONE; i++) sums.gx.v[i] /= sqrtf(s.v[i] + eps);
   store_pack(dweight + c, sums.gx);
 }

@@ -35,7 +35,7 @@ def alpha_step(spec: Spec, classes: int, dtype: str) -> Step:
 
     def step(pixels: np.ndarray, labels: np.ndarray) -> float:
         x = alpha.tensor(pixels.astype(dtype), device=spec.device)
-        with alpha.precision(spec.precision):
+        with alpha.precision(spec.precision), alpha.memory_mode(spec.memory_mode):
             loss = nn.functional.cross_entropy(run(x), alpha.tensor(labels, device=spec.device))
             optimizer.zero_grad()
             loss.backward()

@@ -31,6 +31,7 @@ class Spec:
         batch_size: images of a step, on each rank.
         ranks: processes that train the network together, each on a GPU of its own, or all on the CPU.
         meeting: URL of a file by which the ranks of PyTorch find each other.
+        memory_mode: of Alpha.
     """
 
     side: str
@@ -48,6 +49,7 @@ class Spec:
     busy: str = ""
     ranks: int = 1
     meeting: str = ""
+    memory_mode: str = "fast"
 
 
 @dataclass

@@ -13,6 +13,17 @@ BACKLOG = 2048  # connections that the system keeps until they are accepted
 GRACE_S = 10  # for requests that are being answered when the server is to end
 
 
+class _Server(uvicorn.Server):
+    """A server that prints its address once it answers and Ctrl-C ends it in order."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or ():
+            host, port, *_ = listener.getsockname()
+            shown = f"[{host}]" if ":" in host else host
+            print(f"http://{shown}:{port}   (Ctrl-C ends it)", flush=True)
+
+
 def listen(app: Any, host: str, port: int, connections: int) -> None:
     """Answer requests until Ctrl-C or SIGTERM; prints the address when it is reached.
 
@@ -30,9 +41,7 @@ def listen(app: Any, host: str, port: int, connections: int) -> None:
             raise AlphaError(
                 f"cannot listen on {host}, port {port}: {error.strerror}; --port 0 takes a free one"
             ) from error
-        shown = f"[{host}]" if ":" in host else host
-        print(f"http://{shown}:{listener.getsockname()[1]}   (Ctrl-C ends it)", flush=True)
         config = uvicorn.Config(
             app, log_level="warning", limit_concurrency=connections, timeout_graceful_shutdown=GRACE_S
         )
-        uvicorn.Server(config).run([listener])
+        _Server(config).run([listener])

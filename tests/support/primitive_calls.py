@@ -18,7 +18,7 @@ from alpha.ops.conv2d.channel_statistics import StatisticsArguments
 from alpha.ops.conv2d.shape import conv_shape
 from alpha.ops.image.grid_sample import Sampling
 from alpha.ops.image.interpolate import Resampling
-from alpha.ops.kernel.rectifier import Rectified, Rectifier
+from alpha.ops.kernel.rectifier import KeptOutput, Rectified, Rectifier
 from alpha.ops.kernel.row_indices import NO_PLACE
 from alpha.ops.kernel.views import View
 from alpha.ops.noise.dropout import Outcome
@@ -240,6 +240,15 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
             (300, 5, True, Rectified(Rectifier(0.25), None, normal(300, 5))),
         )
     ],
+    "batch_norm_gradients_from_output": [
+        (normal(R, C), KeptOutput(normal(R, C), residual, rectifier), positive(C), positive(C), normal(C), 1e-5, R)
+        for R, C, residual, rectifier in (
+            (37, 20, None, Rectifier(1.0)),
+            (3000, 8, None, Rectifier(0.25)),
+            (300, 5, normal(300, 5), Rectifier(0.25)),
+            (3000, 8, normal(3000, 8), Rectifier(1.0)),
+        )
+    ],
     "conv2d_forward": [(normal(*c.X), normal(*c.W), c, 36) for c in CONVOLUTIONS],
     "conv2d_backward_input": [(normal(*c.Y), normal(*c.W), c, 72) for c in CONVOLUTIONS],
     "conv2d_backward_weight": [(normal(*c.X), normal(*c.Y), c, c.N * c.OH * c.OW) for c in CONVOLUTIONS],
@@ -448,7 +457,7 @@ def run(function: Primitive, device: str, arguments: tuple[Any, ...], magnitudes
     def put(argument: Any) -> Any:
         if isinstance(argument, list):
             return [put(item) for item in argument]
-        if isinstance(argument, (Rectified, StatisticsArguments)):
+        if isinstance(argument, (KeptOutput, Rectified, StatisticsArguments)):
             return type(argument)(*map(put, argument))
         return target.upload(argument) if isinstance(argument, np.ndarray) else argument
 
@@ -476,6 +485,7 @@ WITH_LENGTH = {
     "channel_statistics",
     "batch_norm_training",
     "batch_norm_gradients",
+    "batch_norm_gradients_from_output",
     "softmax_cross_entropy",
     "softmax_axis1",
     "softmax_gradient_axis1",

@@ -111,6 +111,10 @@ class Rectifier(NamedTuple):
             return leaky_relu_forward(Z, p=self.slope, out=Z)
         return relu_forward(Z, out=Z) if self.bound == math.inf else hardtanh_forward(Z, p=self.bound, out=Z)
 
+    def undo(self, Y: Array) -> Array:
+        """Z, a new array, of a rectifier that loses nothing."""
+        return leaky_relu_forward(Y, p=1 / self.slope)
+
     def gradient(self, dY: Array, Z: Array) -> Array:
         """dZ; Y has the same sign as Z and may stand for it."""
         if self.slope:
@@ -178,6 +182,14 @@ class Rectified(NamedTuple):
     rectifier: Rectifier
     bias: Array | None
     Y: Array | None
+
+
+class KeptOutput(NamedTuple):
+    """Arrays that batch normalisation has kept in place of X: Y = rectifier(Z + residual)."""
+
+    Y: Array
+    residual: Array | None
+    rectifier: Rectifier  # whose slope is not 0
 
 
 # what the activations register: functions, and layers with what their rectifier is

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from alpha.autograd.function import Function
+from alpha.autograd.memory_mode import SMALLEST_WEIGHT, Again, keeps_one_side
 from alpha.autograd.recompute import repeating
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array, primitive
@@ -17,12 +20,13 @@ from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArg
 from alpha.ops.kernel.arguments import NoImages, check_arguments
 from alpha.ops.kernel.casts import result_type
 from alpha.ops.kernel.options import real
-from alpha.ops.kernel.rectifier import Rectified, Rectifier, rectifier_of
+from alpha.ops.kernel.rectifier import IDENTITY, KeptOutput, Rectified, Rectifier, rectifier_of
 from alpha.ops.normalization import batch_norm_cpu as batchnorm_cpu
 from alpha.ops.normalization import batch_norm_cuda as batchnorm_cuda
 
 __all__ = ["batch_norm"]
 
+SMALLEST_SLOPE = 1e-3  # of an activation that is undone
 _OPTIONAL = ("running_mean", "running_var", "weight", "bias")
 
 
@@ -67,10 +71,14 @@ def batch_norm_training(
     eps: float,
     residual: Array | None = None,
     rectifier: Rectifier | None = None,
+    smallest: float = 0.0,
 ) -> tuple[Array, Array, Array]:
     """`batch_norm_apply` with the `channel_statistics` of X itself, and these: Y, mean, var
 
     X, residual (..., C), the others (C,) -> Y (..., C), mean, var (C,), float32 where X is bfloat16
+
+    Args:
+        smallest: a weight that is nearer to 0 counts as that, with its sign.
     """
 
 
@@ -96,11 +104,24 @@ def batch_norm_gradients(
     """
 
 
+@primitive
+def batch_norm_gradients_from_output(
+    dY: Array, kept: KeptOutput, var: Array, weight: Array, bias: Array, eps: float
+) -> tuple[Array, Array, Array, Array | None]:
+    """`batch_norm_gradients` of the statistics of the batch, from Y instead of X: dX, dweight, dbias, dZ
+
+    (X - mean) / sqrt(var + eps) is found again as (rectifier^-1(Y) - residual - bias) / weight, where a weight counts
+    as in the `batch_norm_training` that has made Y. dY (..., C), the others (C,) -> dX (..., C), dweight, dbias (C,),
+    dZ (..., C), None without a residual
+    """
+
+
 for _device, _room in (("cpu", batchnorm_cpu), ("cuda", batchnorm_cuda)):
     channel_statistics.impl(_device)(_room.channel_statistics)
     batch_norm_apply.impl(_device)(_room.apply)
     batch_norm_training.impl(_device)(_room.training)
     batch_norm_gradients.impl(_device)(_room.gradients)
+    batch_norm_gradients_from_output.impl(_device)(_room.gradients_from_output)
 
 
 class BatchStatistics(NamedTuple):
@@ -141,7 +162,16 @@ class BatchStatistics(NamedTuple):
 
 
 class BatchNorm(Function):
-    """Y = rectifier(weight (X - mean) / sqrt(var + eps) + bias + residual), as `batch_norm_apply`"""
+    """Y = rectifier(weight (X - mean) / sqrt(var + eps) + bias + residual), as `batch_norm_apply`
+
+    Attributes:
+        can_keep_output: whether X, normalised, can be found again from Y, in the memory mode of the forward pass.
+        keeps_output: whether Y and the residual are kept for that, and X is not.
+    """
+
+    can_keep_output = keeps_output = has_residual = False
+    rectifier: Rectifier | None = None
+    _again_output: Callable[[], Again | None] = staticmethod(lambda: None)
 
     def forward(
         self,
@@ -156,9 +186,10 @@ class BatchNorm(Function):
     ) -> Array:
         weight = _filled(X, 1) if weight is None else weight
         bias = _filled(X, 0) if bias is None else bias
+        smallest = self.begin(X.dtype, rectifier, stats.training)
         if stats.training:
             wanted = StatisticsArguments(*stats.arrays, stats.momentum, stats.statistics)
-            Y, mean, var = batch_norm_training(X, wanted, weight, bias, eps, residual, rectifier)
+            Y, mean, var = batch_norm_training(X, wanted, weight, bias, eps, residual, rectifier, smallest)
             stats.note_moved()
         else:
             mean, var = stats.arrays
@@ -168,24 +199,76 @@ class BatchNorm(Function):
         self.keep(X, weight, bias, Y, residual is not None, rectifier)
         return Y
 
+    def begin(self, dtype: np.dtype[Any], rectifier: Rectifier | None, training: bool) -> float:
+        """Decide whether the output may be kept in place of X, of that dtype; the `smallest` weight, which it needs."""
+        undone = rectifier is None or (rectifier.slope >= SMALLEST_SLOPE and rectifier.bound == math.inf)
+        self.can_keep_output = training and undone and keeps_one_side(dtype)
+        return SMALLEST_WEIGHT if self.can_keep_output else 0.0
+
     def keep(
         self, X: Array, weight: Array, bias: Array, Y: Array, has_residual: bool, rectifier: Rectifier | None
     ) -> None:
         """Keep what the gradient needs of these arrays."""
-        self.rectifier = rectifier
+        self.rectifier, self.has_residual = rectifier, has_residual
         self.sign_from_Y = has_residual  # whose sign depends on the residual, which nobody keeps
+        self.bias = bias if self.can_keep_output else None
         if rectifier is None:
-            self.save(X, weight)
+            self.save(X, weight, *([] if self.bias is None else [bias]))
         else:
             self.save(X, weight, Y if self.sign_from_Y else bias)
 
+    def _record(self, inputs: Sequence[Tensor | None], tensors: Sequence[Tensor], Y: Array) -> None:
+        x, residual = inputs[0], inputs[3]
+        assert x is not None
+        if residual is not None and self.can_keep_output and residual.array is not x.array and _is_kept(residual):
+            assert self._saved is not None
+            assert self.bias is not None
+            self.save(Y, self._saved[1], self.bias, residual.array)
+            self.keeps_output = True
+        super()._record(inputs, tensors, Y)
+        self._version_of_x = x._version if self.can_keep_output else None
+
+    def keep_output(self, output: Tensor) -> None:
+        if not self.can_keep_output or self.keeps_output or self.has_residual:
+            return
+        assert self._saved is not None
+        self.save(output.array, *self._saved[1:])
+        self._guards = [guard for guard in self._guards if guard[0] is not self._version_of_x]
+        self.guard(output)
+        self.keeps_output = True
+
+    def output_again(self) -> Again | None:
+        if self.can_keep_output or self.has_residual or self.rectifier is None:
+            return None
+        again = self._again_output()
+        if again is None:
+            again = Again(self._output)
+            self._again_output = weakref.ref(again)  # which holds this node
+        return again
+
+    def _output(self) -> Array:
+        X, weight, bias = self.saved
+        return batch_norm_apply(X, self.mean, self.var, weight, bias, self.eps, None, self.rectifier)
+
     def backward(self, dY: Array) -> Any:
+        if self.keeps_output:
+            Y, weight, bias, *residual = self.saved
+            kept = KeptOutput(Y, residual[0] if residual else None, self.rectifier or IDENTITY)
+            return batch_norm_gradients_from_output(dY, kept, self.var, weight, bias, self.eps)
         X, weight, *sign = self.saved
         rectified = None
         if self.rectifier is not None:
             bias, Y = (None, *sign) if self.sign_from_Y else (*sign, None)
             rectified = Rectified(self.rectifier, bias, Y)
         return batch_norm_gradients(dY, X, self.mean, self.var, weight, self.eps, self.batch, rectified)
+
+
+def _is_kept(tensor: Tensor) -> bool:
+    """True if a tensor's values stay for the backward pass in any case, or take the place of something as large."""
+    node = tensor._node
+    if node is None or tensor._version.value:
+        return False
+    return node.output_is_kept or (isinstance(node, BatchNorm) and node.can_keep_output and not node.has_residual)
 
 
 def _filled(X: Array, value: float) -> Array:

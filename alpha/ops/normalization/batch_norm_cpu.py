@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
+from alpha.autograd.memory_mode import SMALLEST_WEIGHT
 from alpha.core.primitive import Array
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArguments
 from alpha.ops.kernel.casts import as_dtype, as_float32
 from alpha.ops.kernel.elementwise import add
-from alpha.ops.kernel.rectifier import Rectified, Rectifier
+from alpha.ops.kernel.rectifier import KeptOutput, Rectified, Rectifier
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 
@@ -98,10 +101,16 @@ def training(
     eps: float,
     residual: Array | None = None,
     rectifier: Rectifier | None = None,
+    smallest: float = 0.0,
 ) -> tuple[Array, Array, Array]:
     """The statistics of X, and Y by them."""
     mean, var = channel_statistics(X, *wanted)
-    return apply(X, mean, var, weight, bias, eps, residual, rectifier), mean, var
+    return apply(X, mean, var, _away_from_0(weight, smallest), bias, eps, residual, rectifier), mean, var
+
+
+def _away_from_0(weight: Array, smallest: float) -> Array:
+    """Weights of at least `smallest` in magnitude, with their signs."""
+    return np.where(np.abs(weight) < smallest, np.copysign(weight.dtype.type(smallest), weight), weight)
 
 
 def gradients(
@@ -122,41 +131,69 @@ def gradients(
         Z = apply(X, mean, var, weight, rectified.bias, eps) if held is None else as_float32(_rows(held))
         dY = rectified.rectifier.gradient(dY, Z)
         dZ = None if held is None else as_dtype(dY, dtype).reshape(shape)
-    R, C = X.shape
-    if X.size == 0:
-        return np.zeros(shape, dtype), np.zeros_like(weight), np.zeros_like(weight), dZ
     rstd = 1 / np.sqrt(var + X.dtype.type(eps))
-    grain = _grain(X)
+    dX, dw, db = _sums_and_dX(dY, lambda start, stop: X[start:stop] - mean, rstd, weight * rstd, batch)
+    return as_dtype(dX, dtype).reshape(shape), dw, db, dZ
+
+
+def gradients_from_output(
+    dY: Array, kept: KeptOutput, var: Array, weight: Array, bias: Array, eps: float
+) -> tuple[Array, Array, Array, Array | None]:
+    """The results of `gradients`, with X, normalised, from Y and the residual."""
+    Y, residual, rectifier = kept
+    dZ = rectifier.gradient(_rows(dY), _rows(Y))
+    found = rectifier.undo(_rows(Y))
+    if residual is not None:
+        np.subtract(found, _rows(residual), out=found)
+    np.subtract(found, bias, out=found)
+    np.divide(found, _away_from_0(weight, SMALLEST_WEIGHT), out=found)
+    scale = weight / np.sqrt(var + Y.dtype.type(eps))
+    dX, dw, db = _sums_and_dX(dZ, lambda start, stop: found[start:stop].copy(), np.ones_like(var), scale, True)
+    return dX.reshape(Y.shape), dw, db, None if residual is None else dZ.reshape(Y.shape)
+
+
+def _sums_and_dX(
+    dY: Array, centred_rows: Callable[[int, int], Array], rstd: Array, a: Array, batch: bool
+) -> tuple[Array, Array, Array]:
+    """dX, dweight, dbias
+
+    Args:
+        centred_rows: a new array of some rows of X - mean, or of something else that has the unit 1 / rstd.
+        a: weight / sqrt(var + eps)
+    """
+    R, C = dY.shape
+    if dY.size == 0:
+        return np.zeros_like(dY), np.zeros_like(a), np.zeros_like(a)
+    grain = _grain(dY)
     parts = np.empty((2, -(-R // grain), C))
 
     def sums(start: int, stop: int) -> None:
         dy, z = dY[start:stop], start // grain
-        ones = np.ones(stop - start, X.dtype)
+        ones = np.ones(stop - start, dY.dtype)
         parts[0, z] = ones @ dy
-        centred = X[start:stop] - mean
+        centred = centred_rows(start, stop)
         np.multiply(centred, dy, out=centred)
         parts[1, z] = ones @ centred
 
     workers.parallel_for(R, grain, sums, blas=True)
     db, moment = parts.sum(axis=1)  # moment: sum of dY (X - mean)
     dw = moment * rstd
-    a = weight * rstd
-    dX = cpu_empty(X.shape, X.dtype)
+    dX = cpu_empty(dY.shape, dY.dtype)
     # dX = a (dY - db / R - (X - mean) rstd dw / R), its constants folded
-    slope = (-a * (rstd * dw / R)).astype(X.dtype)
-    shift = (-a * db / R).astype(X.dtype)
+    slope = (-a * (rstd * dw / R)).astype(dY.dtype)
+    shift = (-a * db / R).astype(dY.dtype)
 
     def chunk(start: int, stop: int) -> None:
         dx = dX[start:stop]
         np.multiply(dY[start:stop], a, out=dx)
         if batch:
-            through = X[start:stop] - mean
+            through = centred_rows(start, stop)
             np.multiply(through, slope, out=through)
             np.add(through, shift, out=through)
             np.add(dx, through, out=dx)
 
     workers.parallel_for(R, grain, chunk)
-    return as_dtype(dX, dtype).reshape(shape), dw.astype(X.dtype), db.astype(X.dtype), dZ
+    return dX, dw.astype(dY.dtype), db.astype(dY.dtype)
 
 
 def _rows(X: Array) -> Array:

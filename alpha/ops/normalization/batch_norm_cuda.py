@@ -8,17 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from alpha.autograd.memory_mode import SMALLEST_WEIGHT
 from alpha.core.numerics import FLOAT32
 from alpha.core.primitive import Array
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArguments
 from alpha.ops.conv2d.magnitudes import needs_magnitude
 from alpha.ops.kernel.casts import CUDA_TYPES, require_float32, require_same_float, vector_width
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, ScalarArg, Table
-from alpha.ops.kernel.rectifier import IDENTITY, Rectified, Rectifier
+from alpha.ops.kernel.rectifier import IDENTITY, KeptOutput, Rectified, Rectifier
 from alpha.ops.kernel.sums import MEETING_STATE, column_block, column_splits
 
 MERGE, MERGE_MANY = (32, 16), (2, 256)  # blocks that join segments, or thousands: channels, lanes
-NOT_RECTIFIED, FROM_X, FROM_Y = range(3)  # of batchnorm/gradient_rows.cuh: where the sign for a rectifier is from
+# where the sign for a rectifier is from, see batchnorm/gradient_rows.cuh
+NOT_RECTIFIED, FROM_X, FROM_Y, FROM_OUTPUT, FROM_SUM = range(5)
 RUNNING = ArrayArg("running_mean", optional=True), ArrayArg("running_var", optional=True), ScalarArg("momentum")
 
 
@@ -78,10 +80,11 @@ def training(
     eps: float,
     residual: Array | None = None,
     rectifier: Rectifier | None = None,
+    smallest: float = 0.0,
 ) -> tuple[Array, Array, Array]:
     first, given = _statistics(X, wanted)
     second, others = _application(X, weight, bias, eps, residual, rectifier, {})
-    found = _both(first, second).launch(X.device, given | others)
+    found = _both(first, second).launch(X.device, {**given, **others, "smallest": smallest})
     return _with_magnitude(found), found["mean"], found["var"]
 
 
@@ -108,7 +111,7 @@ def _application(
         given["residual"] = residual
     require_same_float("batch_norm", X, *([] if residual is None else [residual]))
     plan = plan_apply(X.shape, *_sizes(*given.values())[2:4], residual is not None, rectifier, needs_magnitude(X))
-    return plan, {**given, "eps": float(eps)}
+    return plan, {**given, "eps": float(eps), "smallest": 0.0}
 
 
 def _with_magnitude(found: dict[str, Array]) -> Array:
@@ -145,6 +148,23 @@ def gradients(
     found = plan.launch(device, {**given, "eps": float(eps)})
     found["dX"].magnitude = found.get("magnitude")
     return found["dX"], found["dw"], found["db"], dY if sign == NOT_RECTIFIED else found.get("dZ")
+
+
+def gradients_from_output(
+    dY: Array, kept: KeptOutput, var: Array, weight: Array, bias: Array, eps: float
+) -> tuple[Array, Array, Array, Array | None]:
+    Y, residual, rectifier = kept
+    given = {"dY": dY, "Y": Y, "var": var, "weight": weight, "bias": bias}
+    if residual is not None:
+        given["residual"] = residual
+    for array in given.values():
+        require_float32("batch_norm", array)
+    sign = FROM_OUTPUT if residual is None else FROM_SUM
+    sizes = *_sizes(Y, *given.values())[2:], needs_magnitude(Y)
+    plan = plan_gradients(Y.shape, *sizes, True, sign, rectifier)
+    found = plan.launch(Y.device, {**given, "eps": float(eps), "smallest": SMALLEST_WEIGHT})
+    found["dX"].magnitude = found.get("magnitude")
+    return found["dX"], found["dw"], found["db"], found.get("dZ")
 
 
 def _columns(R: int, C: int, vector: int) -> tuple[tuple[int, int], int, int]:
@@ -235,6 +255,7 @@ def plan_apply(
     numbers = (
         *map(ArrayArg, ("mean", "var", "weight", "bias")),
         ScalarArg("eps"),
+        ScalarArg("smallest"),
         *map(np.float32, rectifier or IDENTITY),
     )
     launch = KernelLaunch(
@@ -262,19 +283,24 @@ def plan_gradients(
     """Plan of dw and db as sums over segments of rows, which the last block merges; then dX; `shape`: of X (..., C).
 
     magnitude: whether the largest of dX is found, too.
-    sign: where the sign of what the rectifier was given is from. With FROM_Y, dZ is made, too, and dX comes from it.
+    sign: where the sign of what the rectifier was given is from. With FROM_Y and FROM_SUM, dZ is made, too, and dX
+        comes from it.
     """
     R, C = math.prod(shape[:-1]), shape[-1]
     if sign != NOT_RECTIFIED:
         vector = min(vector, 4)  # wider packs of so many numbers per column do not fit the registers
     block, tiles, lanes = _columns(R, C, vector)
     splits, segment = column_splits(num_sms, R, lanes, tiles)
-    several, has_dZ = splits > 1, sign == FROM_Y
+    several, has_dZ = splits > 1, sign in (FROM_Y, FROM_SUM)
+    undone = sign in (FROM_OUTPUT, FROM_SUM)
     dZ = ArrayArg("dZ") if has_dZ else None
     part = (ArrayArg("part"), MEETING_STATE) if several else (None, None)
-    numbers = *map(ArrayArg, ("mean", "var", "weight")), ArrayArg("bias") if sign == FROM_X else None
-    constants = ScalarArg("eps"), *map(np.float32, rectifier)
-    rows_read = ArrayArg("dY"), ArrayArg("X"), ArrayArg("Y") if has_dZ else None
+    bias = ArrayArg("bias") if undone or sign == FROM_X else None
+    numbers = None if undone else ArrayArg("mean"), ArrayArg("var"), ArrayArg("weight"), bias
+    constants = ScalarArg("eps"), ScalarArg("smallest") if undone else np.float32(0), *map(np.float32, rectifier)
+    X, residual = None if undone else ArrayArg("X"), ArrayArg("residual") if sign == FROM_SUM else None
+    Y = ArrayArg("Y") if undone or sign == FROM_Y else None
+    rows_read = ArrayArg("dY"), X, Y, residual
     sums = KernelLaunch(
         "batchnorm/gradient_sums.cu",
         "gradient_sums",
@@ -287,14 +313,14 @@ def plan_gradients(
     block, tiles, lanes = _columns(R, C, vector)
     rows = 8 * lanes
     meeting, found, outputs = _magnitude(magnitude, beside="dw")
-    operands = ArrayArg("dX"), *meeting, dZ or ArrayArg("dY"), ArrayArg("X")
+    operands = ArrayArg("dX"), *meeting, dZ or ArrayArg("dY"), X, Y if undone else None, residual
     gradient = KernelLaunch(
         "batchnorm/input_gradient.cu",
         "input_gradient",
         (-(-R // rows), tiles),
         block,
         (*operands, *numbers, ArrayArg("dw"), ArrayArg("db"), *constants, R, C, rows, int(batch)),
-        {**_macros(dtype, vector), "RECTIFIED": FROM_X if sign == FROM_X else NOT_RECTIFIED, **found},
+        {**_macros(dtype, vector), "RECTIFIED": NOT_RECTIFIED if sign == FROM_Y else sign, **found},
     )
     outputs |= {**_numbers(C, "dw", "db"), "dX": Buffer(shape, dtype)}
     if has_dZ:

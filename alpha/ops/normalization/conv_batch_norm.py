@@ -40,6 +40,7 @@ class Normalization(NamedTuple):
         wanted: the running statistics.
         weight, bias: (C,)
         residual: (..., C), is added before the rectifier; None: nothing.
+        smallest: a weight nearer to 0 counts as that.
     """
 
     wanted: StatisticsArguments
@@ -48,6 +49,7 @@ class Normalization(NamedTuple):
     eps: float
     residual: Array | None
     rectifier: Rectifier | None
+    smallest: float
 
 
 def convolved_and_normalized(
@@ -70,6 +72,7 @@ def convolved_and_normalized(
     vector = vector_width(*operands.values(), along=s.OC, beside=made.dtype)
     facts = X.device.properties.num_sms, vector, n.residual is not None, n.rectifier, needs_magnitude(X)
     numbers = {"running_mean": running_mean, "running_var": running_var, "momentum": momentum, "eps": float(n.eps)}
+    numbers["smallest"] = n.smallest
     found = _joined(first, *facts).launch(X.device, {**given, **operands, **numbers})
     Y: Array = found["Y"]
     Y.magnitude = found.get("magnitude")
@@ -144,9 +147,12 @@ def conv_batch_norm(
     (weight, bias, added), others = norm.take(given)
     X, W = conv.begin(X, W, b, shape, 1.0, magnitude_of(operands[0]))
     wanted = StatisticsArguments(*stats.arrays, stats.momentum)
+    smallest = norm.begin(
+        product_type("conv2d", conv.precision, X.dtype, W.dtype, not isinstance(X, np.ndarray)), rectifier, True
+    )
     with conv.magnitudes:
         Z, Y, norm.mean, norm.var = convolved_and_normalized(
-            X, W, shape, conv.precision, b, Normalization(wanted, weight, bias, eps, added, rectifier)
+            X, W, shape, conv.precision, b, Normalization(wanted, weight, bias, eps, added, rectifier, smallest)
         )
     stats.note_moved()
     conv.save(X, W)

@@ -29,7 +29,7 @@ from alpha.ops.conv2d.select.grouped_table import GROUPED
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.image.grid_sample import Sampling
-from alpha.ops.kernel.rectifier import Rectified, Rectifier
+from alpha.ops.kernel.rectifier import KeptOutput, Rectified, Rectifier
 from alpha.ops.kernel.row_indices import NO_PLACE
 from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.cuda_device import CudaDevice
@@ -91,6 +91,10 @@ MORE: dict[str, list[tuple[Any, ...]]] = {
     "batch_norm_gradients": [
         (normal(9000, 72), normal(9000, 72), normal(72), positive(72), normal(72), 1e-5, True, rectified, 9000)
         for rectified in (None, Rectified(Rectifier(0.2), None, normal(9000, 72)))
+    ],
+    "batch_norm_gradients_from_output": [
+        (normal(9000, 72), kept, positive(72), positive(72), normal(72), 1e-5, 9000)
+        for kept in (KeptOutput(normal(9000, 72), residual, Rectifier(0.2)) for residual in (None, normal(9000, 72)))
     ],
     "max_pool2d_forward": [(normal(3, 40, 30, 8), LARGE)],
     "max_pool2d_backward": [(*primitive_calls.taps(LARGE), LARGE)],

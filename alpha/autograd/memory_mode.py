@@ -1,0 +1,92 @@
+"""Arrays that a forward pass keeps for its gradients: a choice between the fastest step and the least memory.
+
+    alpha.set_memory_mode("balanced")            # from here on, in this thread
+    with alpha.memory_mode("least"): ...         # inside only
+
+In training a batch normalisation needs its input X for its gradients, and the layer behind it needs the output Y for
+its own. "fast" (the default) keeps both. Two things make one of them enough:
+
+- **The output in place of the input.** An activation that loses nothing, such as a leaky ReLU, can be undone: X,
+  normalised, is (act^-1(Y) - residual - bias) / weight. Both other modes do so for float32 and float64 arrays where
+  another layer keeps Y in any case, and the residual, too (Rota Bulo et al. 2018, "In-Place Activated BatchNorm"). A
+  weight nearer to 0 than `SMALLEST_WEIGHT` counts as that in the forward pass in training, so there is always something
+  to divide by: Y differs by at most `SMALLEST_WEIGHT` times X normalised.
+- **The output again.** "least" also drops the output of a batch normalisation that cannot be undone (ReLU, or bfloat16
+  arrays), if no residual was added: the backward pass computes it a second time from X. The values are the same, bit
+  for bit.
+
+A gradient is that of the mode in force during its forward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from alpha.core.numerics import BFLOAT16
+from alpha.core.primitive import Array
+from alpha.runtime.settings import Setting, Within
+
+MODES = FAST, BALANCED, LEAST = "fast", "balanced", "least"
+SMALLEST_WEIGHT = 1e-5  # of a batch normalisation that is undone; float32 finds X again to 6e-8 |Y| / |weight|
+
+setting = Setting("memory mode", MODES)
+
+
+def get_memory_mode() -> str:
+    """The memory mode in force in this thread: "fast", "balanced" or "least"."""
+    return setting.name
+
+
+def set_memory_mode(name: str) -> None:
+    """Set what forward passes of this thread keep for their gradients.
+
+    Args:
+        name: "fast" keeps the input and the output of each batch normalisation; "balanced" keeps one of them where the
+            other can be found again at no cost; "least" also computes outputs a second time.
+
+    Raises:
+        ValueError: another name.
+    """
+    setting.name = setting.checked(name)
+
+
+class memory_mode(Within):
+    """`with alpha.memory_mode("balanced"): ...`, or as a decorator; see `alpha.set_memory_mode`.
+
+    Examples:
+        >>> import alpha
+        >>> with alpha.memory_mode("least"):
+        ...     alpha.get_memory_mode()
+        ...
+        'least'
+        >>> alpha.get_memory_mode()
+        'fast'
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(setting, name)
+
+
+def keeps_one_side(dtype: np.dtype) -> bool:
+    """True if outputs of that dtype are kept in place of inputs: bfloat16 rounds too much to find an input again."""
+    return setting.name != FAST and dtype != BFLOAT16
+
+
+class Again:
+    """An array that is computed again when it is first asked for, for all functions that have kept it.
+
+    Args:
+        compute: makes the array, the same one bit for bit.
+    """
+
+    def __init__(self, compute: Callable[[], Array]) -> None:
+        self._compute = compute
+        self._made: Array | None = None
+
+    def array(self) -> Array:
+        """The array."""
+        if self._made is None:
+            self._made = self._compute()
+        return self._made
