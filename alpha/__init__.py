@@ -35,7 +35,7 @@ from alpha.core.rng import get_rng_state, manual_seed, set_rng_state
 from alpha.core.tensor import Tensor, tensor
 from alpha.cuda import accelerator
 from alpha.errors import *
-from alpha.nn import einops_backend as einops_backend  # importing it is what einops needs
+from alpha.nn.einops import einops_backend as einops_backend  # importing it is what einops needs
 from alpha.ops.activation.relu_family import relu
 from alpha.ops.activation.smooth import sigmoid, tanh
 from alpha.ops.activation.softmax import log_softmax, logsumexp, softmax

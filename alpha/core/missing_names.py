@@ -77,9 +77,6 @@ INSTEAD = {
     "gradcheck": "compare alpha.grad in float64 with differences (f(x + h) - f(x - h)) / 2h",
     "set_detect_anomaly": "alpha.nn.utils.clip_grad_norm_(.., error_if_nonfinite=True) finds NaN and infinity",
     "detect_anomaly": "alpha.nn.utils.clip_grad_norm_(.., error_if_nonfinite=True) finds NaN and infinity",
-    "is_sparse": "every tensor is dense, so this is False",
-    "is_quantized": "no tensor is quantized, so this is False",
-    "is_cpu": "x.device.type == 'cpu' tells it",
     "current_stream": "all work of the GPU is in one order, so there are no streams to choose",
     "Stream": "all work of the GPU is in one order, so there are no streams to choose",
     "stream": "all work of the GPU is in one order, so there are no streams to choose",
@@ -170,7 +167,7 @@ FAMILIES = [
     (r"\w*autocast\w*", "alpha.autocast is the context, alpha.get_precision() tells what holds"),
     (r"unsafe_\w+", "the function without unsafe_ computes it"),
     (r"register_\w*state_dict\w*_hook", "a subclass's state_dict and load_state_dict change what is kept"),
-    (r"mps|xpu|mtia|ipu|vulkan|is_(mps|xpu|xla|mtia|ipu|vulkan|mkldnn|maia|meta)", "the devices are 'cpu' and 'cuda'"),
+    (r"mps|xpu|mtia|ipu|vulkan", "the devices are 'cpu' and 'cuda'"),
 ]
 
 # where a name may stand in Alpha, the usual places first
@@ -207,6 +204,8 @@ def advice(owner: str, name: str) -> str:
     for pattern, text in FAMILIES:
         if re.fullmatch(pattern, name):
             return text.format(name=name)
+    if f"{name}_" in getattr(sys.modules.get(owner), "__all__", ()):
+        return f"{owner}.{name}_ is its name, and writes its tensor in place"
     if place := _place_of(owner, name):
         return f"{place}.{name} is what Alpha has"
     without = name.rstrip("_")

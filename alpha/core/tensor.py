@@ -139,6 +139,15 @@ class Tensor(Methods):
         return not isinstance(self.array, np.ndarray)
 
     @property
+    def is_cpu(self) -> bool:
+        """True if the elements are in the host's memory."""
+        return not self.is_cuda
+
+    # what else PyTorch's programs ask a tensor: there are no such devices and layouts here
+    is_xpu = is_mps = is_xla = is_mtia = is_ipu = is_vulkan = is_mkldnn = is_maia = is_meta = False
+    is_sparse = is_sparse_csr = is_quantized = is_nested = False
+
+    @property
     def itemsize(self) -> int:
         """Bytes of an element."""
         return int(self.array.dtype.itemsize)

@@ -62,6 +62,10 @@ def gain(nonlinearity: str, slope: float = 0.0) -> float:
 
 def fans(shape: tuple[int, ...]) -> tuple[int, int]:
     """(fan in, fan out) of a weight (O, ..., I): the products with and without the leading axis."""
+    if isinstance(shape, Tensor):
+        raise TypeError(
+            "a shape is needed, not a tensor; initialisers that write a tensor end in _, as kaiming_normal_"
+        )
     if len(shape) < 2:
         raise ValueError(f"fans: a weight has at least 2 axes, not {shape}")
     taps = math.prod(shape[1:-1])

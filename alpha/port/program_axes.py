@@ -6,15 +6,30 @@ import ast
 import re
 
 from alpha.port.findings import Findings
-from alpha.port.rules import Rules
-from alpha.port.tensor_kinds import FUNCTIONS, MAPS, Kind, Layer, integer, layer_of, named_kind
+from alpha.port.rules import SPATIAL, Rules, is_turn, of_images
+from alpha.port.tensor_kinds import (
+    FUNCTIONS,
+    FUNCTIONS_1D,
+    FUNCTIONS_3D,
+    MAPS,
+    RANKS,
+    SIGNALS,
+    VOLUMES,
+    Kind,
+    Layer,
+    integer,
+    integers,
+    layer_of,
+    made_by,
+    named_kind,
+)
 from alpha.port.torch_names import Names
 
 __all__ = ["read_axes"]
 
 KEEPING = re.compile(
     r"\w*(relu6?|elu|gelu|silu|tanh|sigmoid|dropout|shrink|softsign|threshold)_?|clamp|clip|abs|exp|log|sqrt|rsqrt|pow|"
-    r"contiguous|cuda|cpu|to|float|double|half|type|clone|detach|requires_grad_|add|mul|sub|div|add_|mul_|"
+    r"contiguous|cuda|cpu|numpy|to|float|double|half|type|clone|detach|requires_grad_|add|mul|sub|div|add_|mul_|"
     r"sub_|div_|square|neg|sign|sin|cos|erf|reciprocal|maximum|minimum|nan_to_num|type_as|clamp_|round|floor|ceil|"
     r"softplus|hardswish|mish|zeros_like|ones_like|"
     r"rand_like|randn_like|empty_like|batch_norm|group_norm|normalize|softmax|log_softmax|flip|roll|"
@@ -22,7 +37,7 @@ KEEPING = re.compile(
 )
 JOINING = {"cat", "concat", "concatenate"}
 REDUCING = {"argmax", "argmin", "max", "min", "sum", "mean", "std", "var", "norm", "prod", "median", "any", "all"}
-TRAINING = {"eq", "item"}
+EINOPS = {"rearrange", "reduce", "repeat", "Rearrange", "Reduce"}
 
 
 def read_axes(tree: ast.Module, names: Names, findings: Findings) -> None:
@@ -52,6 +67,10 @@ class Program:
             MAPS.fullmatch(word) or FUNCTIONS.fullmatch(word) or re.search("im(g|age)", word) for word in words
         )
         self.of_vectors = bool(modules) and not images
+        spatial = any(set(integers(n) or ()) in SPATIAL for n in ast.walk(tree) if isinstance(n, (ast.Tuple, ast.List)))
+        self.rules.of_images = images or spatial
+        self.rules.of_signals = any(SIGNALS.fullmatch(word) or FUNCTIONS_1D.fullmatch(word) for word in words)
+        self.rules.of_volumes = any(VOLUMES.fullmatch(word) or FUNCTIONS_3D.fullmatch(word) for word in words)
         Body(self, None, {}).block(tree.body)
         for node in ast.walk(tree):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -70,17 +89,26 @@ class Program:
         Body(self, owner, kinds).block(node.body)
 
     def first_kind(self, owner: ast.ClassDef) -> Kind:
-        """The kind of what a module is given: a map if all of its layers are for images, or the first one called is."""
+        """The kind of what a module is given: that of all of its layers that have one, or of the first one called."""
         if owner.name not in self._first:
             self._first[owner.name] = None  # a class that has itself as a layer
             self._first[owner.name] = self._first_kind(owner)
         return self._first[owner.name]
 
     def _first_kind(self, owner: ast.ClassDef) -> Kind:
-        effects = {layer.effect for layer in self._flat(owner.name) if layer is not None} - {"keep", "flat"}
-        if "map" not in effects or effects == {"map"}:
-            return "map" if effects == {"map"} else "other" if effects else None
-        return {"map": "map", "features": "other"}.get(self._first_effect(owner) or "")
+        effects = {layer.effect for layer in self._flat(owner.name) if layer is not None} - {
+            "keep",
+            "flat",
+            "unknown",
+            "axis",
+        }
+        ranked = effects & set(RANKS)
+        if len(ranked) == 1 and effects - {"norm"} == ranked:
+            return ranked.pop()
+        first = self._first_effect(owner) or ""
+        if first in RANKS:
+            return first
+        return "other" if first == "features" or (effects and not ranked) else None
 
     def _first_effect(self, owner: ast.ClassDef) -> str | None:
         """The effect of the first layer that the forward calls with its first argument."""
@@ -94,20 +122,24 @@ class Program:
         for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
             takes = any(isinstance(part, ast.Name) and part.id == given for part in call.args)
             name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-            if takes and FUNCTIONS.fullmatch(name):
-                return "map"
-            if takes and (effect := self._effect(layers.get(name))) not in (None, "keep"):
+            if takes and (made := made_by(name)) is not None:
+                return made
+            if takes and (effect := self.effect(layers.get(name))) not in (None, "keep", "axis"):
                 return effect
         return None
 
-    def _effect(self, layer: Layer | None) -> str | None:
+    def effect(self, layer: Layer | None) -> str | None:
         """The effect of the first layer of a sequence that has one, or of a class."""
+        if layer is not None and layer.effect == "unknown":
+            return "map" if of_images(layer.name.partition("->")[0]) else "unknown"
         if layer is None or layer.effect not in ("sequence", "class"):
             return None if layer is None else layer.effect
         if layer.effect == "sequence":
-            return next((effect for part in layer.parts if (effect := self._effect(part)) not in (None, "keep")), None)
+            return next(
+                (effect for part in layer.parts if (effect := self.effect(part)) not in (None, "keep", "axis")), None
+            )
         kind = self.first_kind(self.classes[layer.name])
-        return {"map": "map", "other": "features"}.get(kind or "")
+        return kind if kind in RANKS else {"other": "features"}.get(kind or "")
 
     def _flat(self, name: str, depth: int = 0) -> list[Layer | None]:
         found: list[Layer | None] = []
@@ -144,6 +176,9 @@ class Program:
             return Layer("class", node.func.id)
         full = self.names.of(node.func)
         name = full.rpartition(".")[2]
+        if full.startswith("einops."):
+            text = getattr(node.args[0], "value", "") if node.args else ""
+            return Layer("unknown", text if isinstance(text, str) else "")
         if not full.startswith("torch.nn.") or full.startswith(("torch.nn.functional.", "torch.nn.init.")):
             if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
                 return Layer("keep") if node.func.value.id == "self" and "make" in node.func.attr else None
@@ -152,11 +187,11 @@ class Program:
             return Layer("sequence", parts=tuple(self.layer(part) for part in node.args))
         if name == "ModuleList":
             return None
-        return layer_of(name)
+        return layer_of(name, node)
 
     def apply(self, layer: Layer | None, kind: Kind) -> Kind:
         """The kind of what a layer gives."""
-        if layer is None:
+        if layer is None or layer.effect == "unknown":
             return None
         if layer.effect == "sequence":
             for part in layer.parts:
@@ -166,7 +201,12 @@ class Program:
             return self.returned(layer.name, kind)
         if layer.effect == "features":
             return kind if kind in ("other", "flat") else "other"
-        return {"map": "map", "flat": "flat"}.get(layer.effect, kind)
+        if layer.effect == "axis" and layer.made is not None:
+            self.rules.along(layer.made, layer.name, kind)
+            return kind
+        if layer.effect == "norm":
+            return kind if kind in ("other", "flat", "signal") else "other"
+        return layer.effect if layer.effect in (*RANKS, "flat") else kind
 
     def returned(self, name: str, kind: Kind, noting: bool = False) -> Kind:
         """The kind that the forward of a class returns for one of its input."""
@@ -183,7 +223,7 @@ class Program:
             arguments = forward.args.args[1:]
             kinds: dict[str, Kind] = {}
             for number, argument in enumerate(arguments):
-                also = kind == "map" and not forward.args.defaults
+                also = kind in RANKS and not forward.args.defaults
                 kinds[argument.arg] = kind if number == 0 or also else named_kind(argument.arg)
             body = Body(self, owner, kinds)
             self.findings.silent += not noting
@@ -205,14 +245,26 @@ class Body:
     def __init__(self, program: Program, owner: ast.ClassDef | None, kinds: dict[str, Kind]) -> None:
         self._program, self._owner, self._kinds = program, owner, kinds
         self._layers: dict[str, Layer | None] = {}
+        self._turned: dict[str, ast.Call] = {}  # variables that are x.transpose(1, 2), and where
         program.rules.begin()
         self.result: Kind = None
         self._classifies = False
 
     def block(self, statements: list[ast.stmt]) -> None:
         self._classifies = self._classifies or _counts_labels(statements)
+        self._find_rank4(statements)
         for statement in statements:
             self._statement(statement)
+
+    def _find_rank4(self, statements: list[ast.stmt]) -> None:
+        """Note variables whose indices have four axes, the channels or the pixels among them in part."""
+        parts = [part for statement in statements for part in ast.walk(statement)]
+        for node in parts:
+            if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and _cuts_map(node.slice):
+                name = node.value.id
+                self._program.rules.rank4.add(name)
+                if self._kinds.get(name) is None:
+                    self._kinds[name] = "map?"
 
     def _statement(self, node: ast.stmt) -> None:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -226,8 +278,8 @@ class Body:
         elif isinstance(node, ast.AugAssign):
             kind = self.kind(node.value)
             self.kind(node.target)
-            if isinstance(node.target, ast.Name) and kind == "map":
-                self._kinds[node.target.id] = "map"
+            if isinstance(node.target, ast.Name) and kind in RANKS and kind != "map?":
+                self._kinds[node.target.id] = kind
         elif isinstance(node, ast.Return):
             kind = self.kind(node.value)
             self.result = self.result or kind
@@ -256,10 +308,15 @@ class Body:
     def _assign(self, target: ast.expr, value: ast.expr, kind: Kind) -> None:
         self._program.rules.assigned(target, value, self._guess(value))
         if isinstance(target, ast.Name):
+            self._turned.pop(target.id, None)
+            if isinstance(value, ast.Call) and self._is_turned(value):
+                self._turned[target.id] = value
             self._kinds[target.id] = kind or (named_kind(target.id) if not isinstance(value, ast.Constant) else None)
             layer = self._program.layer(value)
             if layer is not None:
                 self._layers[target.id] = layer
+        elif isinstance(target, ast.Subscript):
+            self.kind(target)
         elif isinstance(target, (ast.Tuple, ast.List)):
             values = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
             for number, part in enumerate(target.elts):
@@ -311,7 +368,8 @@ class Body:
             left, right = self.kind(node.left), self.kind(node.right)
             if isinstance(node.op, ast.MatMult):
                 return "other"
-            return next((k for k in ("map", "map?", "picture?") if k in (left, right)), left or right)
+            sure = ("map", "signal", "volume", "other", "map?", "picture?")
+            return next((k for k in sure if k in (left, right)), left or right)
         if isinstance(node, ast.IfExp):
             self.kind(node.test)
             return self.kind(node.body) or self.kind(node.orelse)
@@ -327,6 +385,9 @@ class Body:
         program = self._program
         keywords = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
         full = program.names.of(node.func)
+        if full.startswith("einops.") or (isinstance(node.func, ast.Name) and node.func.id in EINOPS):
+            program.rules.einops(node)
+            return None
         arguments = [self.kind(part.value if isinstance(part, ast.Starred) else part) for part in node.args]
         for value in keywords.values():
             self.kind(value)
@@ -336,10 +397,7 @@ class Body:
             if not function:
                 program.rules.layer(node, name)
                 return None
-            first = arguments[0] if arguments else None
-            if name in JOINING and node.args and isinstance(node.args[0], (ast.List, ast.Tuple)):
-                kinds = [self._kinds.get(part.id) if isinstance(part, ast.Name) else None for part in node.args[0].elts]
-                first = "map" if "map" in kinds else first
+            first = self._first(name, node, arguments)
             program.rules.call(node, name, node.args[0] if node.args else None, node.args[1:], first, self)
             return self._made(name, first, node)
         if isinstance(node.func, ast.Attribute):
@@ -351,15 +409,21 @@ class Body:
                 return None
             if isinstance(owner, ast.Name) and owner.id in ("np", "numpy"):
                 program.rules.numpy(node, name)
-                return None
+                first = self._first(name, node, arguments)
+                if first in RANKS or first == "picture":
+                    program.rules.call(node, name, node.args[0], node.args[1:], first, self)
+                return self._made(name, first, node)
             kind = self.kind(owner)
+            if self._is_turned(node) and isinstance(owner, ast.Call) and owner.args:
+                inner = owner.args[0]
+                if isinstance(inner, ast.Call) and self._is_turned(inner):
+                    why = "turned and turned back: layers of sequences take (N, L, C), so leave both out"
+                    program.findings.add(node, "look", why)
             program.rules.call(node, name, owner, node.args, kind, self)
             return self._made(name, kind, node)
         if isinstance(node.func, ast.Name):
             if node.func.id in self._layers and arguments:
                 return self._through(self._layers[node.func.id], arguments[0], node)
-            if node.func.id == "Rearrange" or node.func.id in ("rearrange", "reduce", "repeat"):
-                program.rules.einops(node)
         else:
             layer = program.layer(node.func) if isinstance(node.func, ast.Call) else None
             self.kind(node.func)
@@ -369,14 +433,35 @@ class Body:
 
     def _through(self, layer: Layer | None, kind: Kind, node: ast.Call) -> Kind:
         given = node.args[0] if node.args else None
-        if layer is not None and layer.effect == "map" and isinstance(given, ast.Name) and kind in (None, "map?"):
-            self._kinds[given.id] = "map"  # which the layer takes
+        if layer is not None and layer.effect in RANKS and isinstance(given, ast.Name) and kind in (None, "map?"):
+            self._kinds[given.id] = layer.effect  # which the layer takes
+        turned = given if isinstance(given, ast.Call) else self._turned.get(getattr(given, "id", ""))
+        if (
+            self._program.effect(layer) in ("signal", "norm")
+            and isinstance(turned, ast.Call)
+            and self._is_turned(turned)
+        ):
+            self._program.findings.add(turned, "change", "a sequence stays (N, L, C): leave it out")
         return self._program.apply(layer, kind)
+
+    def _first(self, name: str, node: ast.Call, arguments: list[Kind]) -> Kind:
+        """The kind of the first tensor of a function, or of those that it joins."""
+        if name in JOINING and node.args and isinstance(node.args[0], (ast.List, ast.Tuple)):
+            kinds = [self._kinds.get(part.id) if isinstance(part, ast.Name) else None for part in node.args[0].elts]
+            return next((kind for kind in ("map", "signal", "volume") if kind in kinds), arguments[0])
+        return arguments[0] if arguments else None
+
+    def _is_turned(self, node: ast.Call) -> bool:
+        """True for `x.transpose(1, 2)` and `x.permute(0, 2, 1)` of what has its channels last."""
+        if not isinstance(node.func, ast.Attribute) or node.func.attr not in ("transpose", "permute", "swapaxes"):
+            return False
+        numbers = tuple(n for n in map(integer, node.args) if n is not None)
+        return is_turn(numbers) and self.kind(node.func.value) not in RANKS
 
     def _made(self, name: str, kind: Kind, node: ast.Call) -> Kind:
         """The kind of the result of a function or a method, by the kind of its first tensor."""
-        if FUNCTIONS.fullmatch(name):
-            return "map"
+        if (made := made_by(name)) is not None:
+            return made
         if KEEPING.fullmatch(name) or name in JOINING:
             return kind
         if name in ("view", "reshape", "flatten", "view_as", "reshape_as"):
@@ -385,11 +470,13 @@ class Body:
             return "other"
         if name in REDUCING:
             keep = any(k.arg == "keepdim" and getattr(k.value, "value", None) is True for k in node.keywords)
-            return kind if keep else "other" if kind == "map" else None
+            return kind if keep else "other" if kind in RANKS and kind != "map?" else None
         if name in ("transpose", "permute"):
             return self._program.rules.permuted(node, kind)
         if name in ("chunk", "split", "unbind"):
             return kind
+        if name == "eye" or (name in ("repeat", "tile", "expand") and len(node.args) == 2):
+            return "other"
         return None
 
     def _subscript(self, node: ast.Subscript) -> Kind:
@@ -398,14 +485,28 @@ class Body:
             if isinstance(part, ast.Call):
                 self._call(part)
         self._program.rules.index(node, kind, self)
-        if kind in ("map", "map?") and integer(node.slice) is not None:
+        if kind in RANKS and integer(node.slice) is not None:
             return "picture?" if isinstance(node.value, ast.Name) and kind == "map" else None
+        if kind is None and _cuts_map(node.slice):
+            return "map?"
+        if isinstance(node.slice, ast.Tuple) and kind in RANKS and any(integer(n) is not None for n in node.slice.elts):
+            return "other"  # an axis less
         return kind if isinstance(node.slice, (ast.Slice, ast.Tuple)) else None
 
     @property
     def classifies(self) -> bool:
         """True if the second axis is classes (N, classes): labels are counted, or the program has no images."""
         return self._classifies or self._program.of_vectors
+
+
+def _cuts_map(index: ast.expr) -> bool:
+    """True for `[:, a:b, :, :]` and `[:, :, a:b, c:d]`: slices of four axes, the first of them whole."""
+    parts = index.elts if isinstance(index, ast.Tuple) else []
+    if len(parts) != 4 or not all(isinstance(part, ast.Slice) for part in parts[:1] + parts[2:]):
+        return False
+    whole = [isinstance(part, ast.Slice) and not (part.lower or part.upper or part.step) for part in parts]
+    cut = any(isinstance(part, ast.Slice) and (part.lower or part.step) for part in parts[2:])
+    return whole == [True, False, True, True] or (whole[:2] == [True, True] and cut)
 
 
 def _counts_labels(statements: list[ast.stmt]) -> bool:

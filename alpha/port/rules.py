@@ -9,12 +9,17 @@ from typing import Any
 from alpha.port.findings import Findings
 from alpha.port.tensor_kinds import (
     CHANNELS,
+    FORMS,
     HEIGHT,
+    RANKS,
     WIDTH,
     Kind,
+    axis_here,
+    axis_meaning,
     integer,
     integers,
     is_channels,
+    is_length,
     is_spatial,
     last_name,
     named_kind,
@@ -23,8 +28,7 @@ from alpha.port.torch_names import Names
 
 __all__ = ["Rules"]
 
-HERE = {1: "-1", 2: "1", 3: "2", -1: "2", -2: "1", -3: "-1"}  # the axes of (N, C, H, W) in (N, H, W, C)
-MEANS = {1: "the channels", 2: "the rows", 3: "the columns", -1: "the columns", -2: "the rows", -3: "the channels"}
+SPATIAL = ({2, 3}, {-1, -2}, {1, 2, 3}, {2, 3, 4}, {-1, -2, -3}, {1, 2, 3, 4})  # sets of axes, without the batch
 OF_PICTURE = {0: "-1", 1: "0", 2: "1", -1: "1", -2: "0", -3: "-1"}
 FIRST = {"softmax", "log_softmax", "argmax", "argmin", "max", "min", "sum", "mean", "std", "var", "prod", "median"}
 FIRST |= {
@@ -48,6 +52,7 @@ SURE = {
     "argmax",
     "argmin",
 }  # whose axis 1 is asked about even if nothing is known of a tensor
+SURELY = ("map", "signal", "volume", "picture", "columns", "sure")  # kinds that are known, not guessed
 MOMENTS = {"mean", "std", "var", "norm", "max"}
 CREATING = {"randn", "rand", "zeros", "ones", "empty", "full", "Tensor", "FloatTensor", "randint", "normal"}
 SWAPS: dict[tuple[int, ...], str] = {(0, 2, 3, 1): "channels are last already", (0, 3, 1, 2): "channels stay last"}
@@ -55,6 +60,7 @@ PICTURE_SWAPS: dict[tuple[int, ...], str] = {
     (1, 2, 0): "a picture is (H, W, C) already",
     (2, 0, 1): "a picture stays (H, W, C)",
 }
+GRAM = "; with y = x.view(b, h * w, c) a Gram matrix is y.mT @ y"
 FLATTENED = (
     "features of a flattened map are counted pixel by pixel here: weights of PyTorch for the "
     "layer behind it need a turn, "
@@ -73,14 +79,21 @@ class Rules:
     def __init__(self, names: Names, findings: Findings) -> None:
         self._names, self._findings = names, findings
         self._axis_of: dict[str, tuple[int, int]] = {}  # of variables: the axis whose length they are, of how many
+        self._values: dict[str, ast.expr] = {}  # of variables that are a tuple or a list
+        self.rank4: set[str] = set()  # variables of this function whose indices or shapes show four axes
+        self.of_images = self.of_signals = self.of_volumes = False  # whether the program has layers of these
 
     def begin(self) -> None:
         """Begin a function, whose variables are others."""
-        self._axis_of = {}
+        self._axis_of, self.rank4, self._values = {}, set(), {}
+
+    def _value(self, node: ast.expr | None) -> ast.expr | None:
+        """The tuple or list that a variable is, or the expression itself."""
+        return self._values.get(node.id, node) if isinstance(node, ast.Name) else node
 
     def _add(self, node: ast.AST, kind: Kind, why: str) -> None:
         """Note what must change: for sure if the kind is known, to be looked at if it is guessed or not known."""
-        self._findings.add(node, "change" if kind in ("map", "picture", "columns", "sure") else "look", why)
+        self._findings.add(node, "change" if kind in SURELY else "look", why)
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -106,6 +119,8 @@ class Rules:
             self._length(node, tensor, integer(node.args[0]), kind)
         elif name == "pad":
             self._pad(node, args, keywords, kind)
+        elif name == "einsum":
+            self._einsum(node)
         elif name in ("flip", "roll"):
             self._flip(node, name, args, keywords, kind)
         elif name in CREATING and self._names.of(node.func):
@@ -116,22 +131,32 @@ class Rules:
             self._add(node, kind, "the channels are the last axis: write them last")
         elif name in ("unsqueeze", "squeeze"):
             self._unsqueeze(node, name, args, kind)
+        elif name in ("expand_as", "view_as", "type_as") and node.args:
+            if name == "expand_as":
+                self._expanded(node, kind, body.kind(node.args[0]))
         elif name in ("normalize", "cosine_similarity"):
             dim = keywords.get("dim") or (args[1] if len(args) > 1 else None)
             axis = 1 if dim is None else integer(dim)
             default = " (the default)" if dim is None else ""
-            if kind in ("map", "map?") and axis in HERE:
-                self._add(node, kind, f"dim={axis}{default} means {MEANS[axis]}: write dim={HERE[axis]}")
+            if axis is not None and kind in RANKS and (here := axis_here(axis, kind)):
+                self._add(node, kind, f"dim={axis}{default} means {axis_meaning(axis, kind)}: write dim={here}")
         elif name in FIRST | SECOND:
             place = 1 if name in SECOND else 0
             dim = keywords.get("dim") or keywords.get("axis") or (args[place] if len(args) > place else None)
             self._axes(node, name, dim, kind, body)
 
-    def _axes(self, node: ast.Call, name: str, dim: ast.expr | None, kind: Kind, body: Any) -> None:
+    def along(self, node: ast.Call, name: str, kind: Kind) -> None:
+        """Look at a layer that works along an axis, as `nn.Softmax(dim=1)`, where it is given a tensor of a kind."""
+        keywords = {keyword.arg: keyword.value for keyword in node.keywords}
+        dim = keywords.get("dim") or (node.args[0] if node.args else None)
+        if kind in RANKS:
+            self._axes(node, name, dim, kind)
+
+    def _axes(self, node: ast.Call, name: str, dim: ast.expr | None, kind: Kind, body: Any = None) -> None:
         """Look at the axes of a reduction, a softmax, or what joins and cuts tensors."""
-        axes = integers(dim)
+        axes = integers(self._value(dim))
         if axes is None:
-            if dim is None and name in ("softmax", "log_softmax") and kind == "map":
+            if dim is None and name in ("softmax", "log_softmax") and kind in ("map", "volume"):
                 self._add(node, kind, "without dim= PyTorch takes axis 1, the channels: write dim=-1")
             return
         if kind in ("other", "flat", "filter?") and not (kind == "filter?" and set(axes) & {2, 3} and len(axes) > 1):
@@ -141,23 +166,29 @@ class Rules:
                 written = ", ".join(OF_PICTURE[axis] for axis in axes)
                 self._add(node, kind, f"a picture is (H, W, C): write {written}")
             return
-        if not any(axis in HERE for axis in axes):
+        if not any(axis_here(axis, kind) for axis in axes):
             return
-        written = ", ".join(HERE.get(axis, str(axis)) for axis in axes)
-        both = len(axes) > 1 and set(axes) - {0} in ({2, 3}, {-1, -2}, {1, 2, 3})
+        written = ", ".join(axis_here(axis, kind) or str(axis) for axis in axes)
+        both = len(axes) > 1 and set(axes) - {0} in SPATIAL[: 3 if kind is None else 6]
+        form = FORMS[RANKS.get(kind or "map", 4)]
         if both:
-            self._add(node, kind or "sure", f"the axes of a map are (N, H, W, C): write ({written})")
-        elif kind == "map" or (kind == "map?" and axes[0] in (1, -3)):
-            self._add(node, kind, f"axis {axes[0]} of (N, C, H, W) is {MEANS[axes[0]]}: write {written}")
+            self._add(node, kind or "sure", f"the axes of a {_word(kind)} are {_own(kind)}: write ({written})")
+        elif kind in ("map", "signal", "volume") or (kind == "map?" and axes[0] in (1, -3)):
+            self._add(node, kind, f"axis {axes[0]} of {form} is {axis_meaning(axes[0], kind)}: write {written}")
         elif kind is None and axes == [1] and name in MOMENTS and _keeps(node) and not body.classifies:
             self._add(node, kind, "axis 1 of a map (N, C, H, W) is the channels: write -1, if it is one")
-        elif kind is None and ((name in SURE and axes[0] == 1 and not body.classifies) or axes[0] == 3):
+        elif kind is None and ((self._is_sure(name) and axes[0] == 1 and not body.classifies) or axes[0] == 3):
             self._add(
-                node, kind, f"axis {axes[0]} of a map (N, C, H, W) is {MEANS[axes[0]]}: write {written}, if it is one"
+                node,
+                kind,
+                f"axis {axes[0]} of a map (N, C, H, W) is {axis_meaning(axes[0], kind)}: write {written}, if it is one",
             )
 
+    def _is_sure(self, name: str) -> bool:
+        return name in SURE or (name == "max" and self.of_images)
+
     def _pad(self, node: ast.Call, args: list[ast.expr], keywords: dict[str | None, ast.expr], kind: Kind) -> None:
-        given = keywords.get("pad") or (args[0] if args else None)
+        given = self._value(keywords.get("pad") or (args[0] if args else None))
         if isinstance(given, ast.BinOp) and isinstance(given.op, ast.Mult):
             part, count = (
                 (given.left, integer(given.right))
@@ -169,37 +200,63 @@ class Rules:
             length = len(given.elts) if isinstance(given, (ast.List, ast.Tuple)) else 0
         if kind in ("other", "flat") or not length:
             return
-        if length == 4:
+        if length == 4 and kind not in ("signal", "volume"):
             self._add(
                 node,
                 kind,
                 "four numbers pad the last two axes, columns and channels here: write F.pad(x, "
                 "(0, 0, left, right, top, bottom)), or nn.ZeroPad2d",
             )
-        elif length in (2, 6) and kind == "map":
+        elif kind in ("map", "signal", "volume") or (kind == "map?" and length == 6):
             self._add(
                 node,
                 kind,
-                "numbers are for the last axis first, which is the channels: put the pair of the channels first",
+                "numbers are for the last axis first, which is the channels here: put the pair of the channels first, "
+                "(0, 0) if they are not padded",
             )
 
     def _flip(
         self, node: ast.Call, name: str, args: list[ast.expr], keywords: dict[str | None, ast.expr], kind: Kind
     ) -> None:
-        given = keywords.get("dims") or (args[0] if name == "flip" and args else args[1] if len(args) > 1 else None)
+        given = self._value(keywords.get("dims")) or (
+            args[0] if name == "flip" and args else args[1] if len(args) > 1 else None
+        )
         axes = integers(given) or []
         if name == "flip" and len(args) > 1:
             axes = [n for n in map(integer, args) if n is not None]
         if kind in ("other", "flat"):
             return
-        told = {1, 2, 3, -1, -2, -3} if kind in ("map", "map?", "picture", "picture?") else {2, 3, -1, -2}
+        told = {1, 2, 3, -1, -2, -3} if kind in (*RANKS, "picture", "picture?") else {2, 3, -1, -2}
         if set(axes) & told:
-            table = OF_PICTURE if kind == "picture" else HERE
-            written = ", ".join(table.get(axis, str(axis)) for axis in axes)
+            numbers = [OF_PICTURE.get(axis) if kind == "picture" else axis_here(axis, kind) for axis in axes]
+            written = ", ".join(number or str(axis) for number, axis in zip(numbers, axes, strict=True))
             self._add(
                 node,
                 kind,
-                f"the last axis is the channels, so this exchanges other axes: write {written} for (N, H, W, C)",
+                f"the last axis is the channels, so this exchanges other axes: write {written} for {_own(kind)}",
+            )
+
+    def _einsum(self, node: ast.Call) -> None:
+        """Look at the letters of an einsum."""
+        text = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else ""
+        for letters in re.split(r",|->", text.replace(" ", "")) if isinstance(text, str) else []:
+            pixels = re.fullmatch(r"[bn][a-z]hw|[cdk]hw", letters) is not None
+            if pixels or (len(letters) > 2 and letters[:2] in ("nc", "bc")):
+                place = 0 if pixels and len(letters) == 3 else 1  # of the channels
+                turned = letters[:place] + letters[place + 1 :] + letters[place]
+                why = f"{letters!r} has the channels before what they are of: write {turned!r}"
+                self._add(node, "sure" if pixels else None, why)
+                return
+
+    def _expanded(self, node: ast.Call, kind: Kind, other: Kind) -> None:
+        """Look at `mask.expand_as(image)`, whose new axis is the first in PyTorch, and the last here."""
+        known = kind is not None and not kind.endswith("?")
+        if other in (*RANKS, "picture", "picture?") and not known:
+            self._add(
+                node,
+                "look",
+                "axes are added in front, where the channels are in PyTorch only: a mask of an image is "
+                "mask.unsqueeze(-1).expand_as(image)",
             )
 
     def _unsqueeze(self, node: ast.Call, name: str, args: list[ast.expr], kind: Kind) -> None:
@@ -209,8 +266,10 @@ class Rules:
         before = integer(inner.args[0]) if twice and isinstance(inner, ast.Call) and inner.args else None
         if name == "unsqueeze" and (before, axis) in ((-1, -1), (2, 3), (2, 2)):
             self._add(node, "sure", "channels beside a map are (N, 1, 1, C): write .unsqueeze(1).unsqueeze(1)")
-        elif axis in HERE and name == "squeeze" and (kind == "map" or (kind == "map?" and axis == 1)):
-            self._add(node, kind, f"axis {axis} of (N, C, H, W) is {MEANS[axis]}: write {name}({HERE[axis]})")
+        elif name == "squeeze" and axis is not None and (here := axis_here(axis, kind)):
+            if kind in ("map", "signal", "volume") or (kind == "map?" and axis == 1):
+                form = FORMS[RANKS[kind]]
+                self._add(node, kind, f"axis {axis} of {form} is {axis_meaning(axis, kind)}: write {name}({here})")
         elif kind == "map?" and axis == 1 and name == "unsqueeze":
             self._add(node, kind, "an axis of channels is the last one: write unsqueeze(-1)")
 
@@ -218,6 +277,12 @@ class Rules:
         """Look at the sizes of a tensor that is made; whether they are those of a map."""
         if args and isinstance(args[0], (ast.Tuple, ast.List)):
             args = list(args[0].elts)
+        if len(args) == 5 and self.of_volumes and (is_channels(args[1]) or integer(args[1]) in (1, 2, 3, 4)):
+            self._add(node, "sure", "channels are the last axis: write the sizes as (n, d, h, w, c)")
+            return True
+        if len(args) == 3 and self.of_signals and is_channels(args[1]):
+            self._add(node, "look", "channels are the last axis of sequences: write the sizes as (n, l, c)")
+            return True
         if len(args) not in (3, 4):
             return False
         channels, rows, columns = args[-3:]
@@ -237,14 +302,18 @@ class Rules:
 
     def _length(self, node: ast.expr, tensor: ast.expr | None, axis: int | None, kind: Kind) -> None:
         """Look at a length, `x.size(1)` or `x.shape[1]`."""
-        if kind == "map" and axis in HERE:
-            self._add(node, kind, f"axis {axis} of (N, C, H, W) is {MEANS[axis]}: write axis {HERE[axis]}")
+        here = axis_here(axis, kind)
+        if kind in ("map", "signal", "volume") and axis is not None and here:
+            form = FORMS[RANKS[kind]]
+            self._add(node, kind, f"axis {axis} of {form} is {axis_meaning(axis, kind)}: write axis {here}")
         elif kind == "picture" and axis in OF_PICTURE:
             self._add(node, kind, f"a picture is (H, W, C): write axis {OF_PICTURE[axis]}")
+        elif kind == "map?" and axis is not None and here and last_name(tensor) in self.rank4:
+            self._add(node, kind, f"axis {axis} of (N, C, H, W) is {axis_meaning(axis, kind)}: write axis {here}")
         elif kind == "map?" and axis == 1 and last_name(tensor).endswith("s"):
             self._add(node, kind, "axis 1 of (N, C, H, W) is the channels: write axis -1")
-        elif kind == "filter?" and axis in (2, 3):
-            self._add(node, kind, f"a filter is (out, height, width, in): write axis {HERE[axis]}")
+        elif kind == "filter?" and here and (axis in (2, 3) or "conv" in last_name(getattr(tensor, "value", None))):
+            self._add(node, kind, f"a filter is (out, height, width, in): write axis {here}")
 
     # -- forms ---------------------------------------------------------------------------------------------------------
 
@@ -270,11 +339,19 @@ class Rules:
                     "the pixels of a map are its axes 1 and 2: write .flatten(1, 2), which gives (N, H W, C)",
                 )
                 return "columns"
-            if kind == "map" and start == 1:
+            if kind in ("map", "signal", "volume") and start == 1:
                 self._findings.add(node, "note", FLATTENED)
+            end = next((integer(k.value) for k in node.keywords if k.arg == "end_dim"), [*numbers, 0, 0, -1][1])
+            if (start, end) == (0, 1) and (kind in RANKS or (kind is None and self.of_images)):
+                self._add(
+                    node,
+                    kind,
+                    "joins the images with their channels, here with their rows: write x.movedim(-1, 1).flatten(0, 1), "
+                    "if it is a map",
+                )
             return "flat" if start == 1 else None
         if len(sizes) == 2:
-            if kind == "map" and -1 in numbers:
+            if kind in ("map", "signal", "volume") and -1 in numbers:
                 self._findings.add(node, "note", FLATTENED)
                 return "flat"
             if self._mixes(sizes):
@@ -299,6 +376,9 @@ class Rules:
             if all(map(is_spatial, sizes[1:])) and (is_channels(sizes[0]) or numbers[0] in (1, 3)):
                 self._add(node, "sure", "a picture is (H, W, C): write the sizes so")
                 return "picture"
+            if is_channels(sizes[1]) and is_length(sizes[2]):
+                self._add(node, kind if kind == "signal" else None, "a sequence is (N, L, C): write view(n, l, c)")
+                return "signal"
             return "other"
         if len(sizes) in (4, 5) and numbers[:2] != [1, 1]:  # (1, 1, T, T) is a mask
             equal = None not in numbers[-2:] and numbers[-1] == numbers[-2] and (numbers[-1] or 0) > 1
@@ -347,8 +427,13 @@ class Rules:
                 node, "sure" if named_kind(last_name(_base(node))) else "look", f"{PICTURE_SWAPS[axes]}: leave it out"
             )
             return "picture" if axes == (2, 0, 1) else None
-        if kind == "map" and len(axes) == 2 and set(axes) & set(HERE):
-            self._add(node, kind, f"write the axes {', '.join(HERE.get(axis, str(axis)) for axis in axes)}")
+        if kind in ("signal", "columns") and is_turn(axes):
+            what = "a sequence is (N, L, C)" if kind == "signal" else "the pixels of a map are axis 1"
+            self._add(node, kind, f"{what} already: leave it out" + GRAM * (kind == "columns"))
+            return "other"
+        if kind in ("map", "volume", "signal") and len(axes) == 2 and any(axis_here(axis, kind) for axis in axes):
+            written = ", ".join(axis_here(axis, kind) or str(axis) for axis in axes)
+            self._add(node, kind, f"write the axes {written}")
             return None
         return "other" if kind in ("columns", "other", "flat") else None
 
@@ -364,8 +449,11 @@ class Rules:
         texts = [part.value for part in node.args if isinstance(part, ast.Constant) and isinstance(part.value, str)]
         for text in texts:
             for side in text.split("->"):
-                parts = re.findall(r"\([^)]*\)|\S+", side)
-                if len(parts) == 4 and CHANNELS.fullmatch(parts[1]) and re.search(r"h|x", parts[2]):
+                parts = side.split()
+                if self.of_signals and len(parts) == 3 and CHANNELS.fullmatch(parts[1]) and parts[2] in ("n", "l", "t"):
+                    self._add(node, "look", f"{side.strip()!r} has the channels second: a sequence is 'b l c'")
+                    return
+                if of_images(side):
                     self._add(node, "sure", f"{side.strip()!r} has the channels second: write them last, as 'b h w c'")
                     return
 
@@ -378,10 +466,15 @@ class Rules:
         of_size = isinstance(owner, ast.Call) and isinstance(owner.func, ast.Attribute) and owner.func.attr == "size"
         if of_shape or of_size:
             tensor = owner.value if isinstance(owner, ast.Attribute) else owner.func.value  # type: ignore[attr-defined]
-            known = body.kind(tensor) if isinstance(tensor, (ast.Name, ast.Attribute)) else None
-            self._of_shape(node, tensor, known or named_kind(last_name(tensor)))
+            self._of_shape(node, tensor, body.kind(tensor) or named_kind(last_name(tensor)))
         elif isinstance(node.slice, ast.Tuple):
             self._of_tensor(node, node.slice.elts, kind)
+        elif (
+            isinstance(owner, ast.Subscript)
+            and None not in (integer(node.slice), integer(owner.slice))
+            and body.kind(owner.value) == "filter?"
+        ):
+            self._add(node, None, "a filter is (out, height, width, in): write weight[out, :, :, in]")
 
     def _of_shape(self, node: ast.Subscript, tensor: ast.expr, kind: Kind) -> None:
         if not isinstance(node.slice, ast.Slice):
@@ -393,7 +486,7 @@ class Rules:
         if kind == "filter?":
             self._add(node, "sure", "a filter is (out, height, width, in): write shape[1:3]")
         elif kind in ("map", "map?") or begin == 2:
-            self._add(node, kind, "rows and columns of a map are the axes 1 and 2: write shape[1:3]")
+            self._add(node, kind, "rows and columns are the axes 1 and 2: write shape[1:3], of a picture shape[:2]")
 
     def _of_tensor(self, node: ast.Subscript, parts: list[ast.expr], kind: Kind) -> None:
         new = [isinstance(part, ast.Constant) and part.value is None for part in parts]
@@ -408,23 +501,34 @@ class Rules:
         if any(new):
             return
         dots = [isinstance(part, ast.Constant) and part.value is Ellipsis for part in parts]
-        if kind == "map" and dots[:1] == [True] and not all(whole[1:]):
-            self._add(node, kind, "the last axis is the channels, not the columns: write [:, rows, columns]")
-        elif kind == "map" and True not in dots:
+        spatial = {"signal": "positions", "volume": "slices, rows, columns"}.get(kind or "", "rows, columns")
+        if kind in ("map", "signal", "volume") and dots[:1] == [True] and not all(whole[1:]):
+            self._add(node, kind, f"the last axis is the channels: write [:, {spatial}]")
+        elif kind in ("map", "signal", "volume") and True not in dots:
             if len(parts) > 2 and not all(whole[2:]):
-                self._add(node, kind, "rows and columns are the axes 1 and 2: write [:, rows, columns]")
+                self._add(node, kind, f"the axes begin with 1 behind the batch: write [:, {spatial}]")
             elif len(parts) > 1 and not whole[1]:
                 self._add(node, kind, "channels are the last axis: write [..., channels]")
         elif kind == "map?" and len(parts) == 2 and whole[0] and isinstance(parts[1], ast.List):
             self._add(node, kind, "channels are the last axis: write [..., channels]")
-        elif kind == "picture" and not all(whole):
+        elif kind == "map?" and len(parts) == 4 and whole[:2] == [True, True] and not all(whole):
+            self._add(node, kind, "rows and columns of a map are the axes 1 and 2: write [:, rows, columns]")
+        elif (kind == "picture" and not all(whole)) or (
+            kind in ("picture?", "map?") and whole == [True, False, False] and _are_slices(parts)
+        ):
             self._add(node, kind, "a picture is (H, W, C): write [rows, columns, channels]")
-        elif kind in (None, "map?") and len(parts) == 4 and whole[:2] == [True, True]:
+        elif kind is None and len(parts) == 4 and whole[:2] == [True, True]:
             cut = [part for part in parts[2:] if isinstance(part, ast.Slice) and (part.lower or part.step)]
             if cut:
                 self._add(node, kind, "rows and columns of a map are the axes 1 and 2: write [:, rows, columns]")
         elif kind in (None, "map?") and len(parts) == 4 and whole == [True, False, True, True]:
             self._add(node, kind, "channels are the last axis: write [..., channels]")
+        elif kind is None and len(parts) == 3 and whole == [True, True, False]:
+            last = integer(parts[2]) == -1 or (self.of_signals and isinstance(parts[2], ast.Slice))
+            if last:
+                self._add(
+                    node, kind, "the positions of (N, C, L) are axis 1: write [:, positions], if it is a sequence"
+                )
 
     def unpacks_map(self, target: ast.expr, value: ast.expr) -> bool:
         """True if a shape of four axes is unpacked into names of channels, rows and columns."""
@@ -432,26 +536,44 @@ class Rules:
         return len(names) == 4 and _reads_shape(value) and _are_maps(names)
 
     def assigned(self, target: ast.expr, value: ast.expr, kind: Kind) -> None:
-        """Look at names that are given to lengths of axes."""
+        """Look at names that are given to lengths of axes; remember tuples."""
+        if isinstance(target, ast.Name):
+            self._values.pop(target.id, None)
+            if isinstance(value, (ast.Tuple, ast.List, ast.BinOp)):
+                self._values[target.id] = value
         if isinstance(target, (ast.Tuple, ast.List)):
             names = [last_name(part) for part in target.elts]
             if _reads_shape(value):
                 self._axis_of = {**self._axis_of, **{name: (n, len(names)) for n, name in enumerate(names)}}
-                if len(names) == 4 and (kind == "map" or _are_maps(names)):
+                if len(names) == 4 and kind is None and named_kind(last_name(_of_shape(value))) == "filter?":
+                    self._add(value, "sure", "a filter is (out, height, width, in): write out, h, w, in = weight.shape")
+                elif len(names) == 4 and (kind == "map" or _are_maps(names)):
                     self._add(value, "sure", "a map is (N, H, W, C): write n, h, w, c = x.shape")
-                elif len(names) == 3 and CHANNELS.fullmatch(names[0]) and HEIGHT.fullmatch(names[1]):
-                    self._add(value, "sure", "a picture is (H, W, C): write h, w, c = x.shape")
+                elif len(names) == 3 and (
+                    kind == "signal" or (is_channels(target.elts[1]) and is_length(target.elts[2]))
+                ):
+                    self._add(
+                        value, kind if kind == "signal" else None, "a sequence is (N, L, C): write n, l, c = x.shape"
+                    )
+                elif len(names) == 5 and kind == "volume":
+                    self._add(value, kind, "a volume is (N, D, H, W, C): write n, d, h, w, c = x.shape")
+                elif len(names) == 3 and (CHANNELS.fullmatch(names[0]) or names[0] == "_") and _are_sides(names[1:]):
+                    sure = "sure" if names[0] != "_" else "picture?"
+                    self._add(value, sure, "a picture is (H, W, C): write h, w, c = x.shape")
             elif isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts):
                 for part, length in zip(target.elts, value.elts, strict=True):
                     self.assigned(part, length, kind)
             elif isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Slice) and len(names) == 2:
                 begin = integer(value.slice.lower)
+                if begin == 1 and _reads_shape(value.value) and _are_sides(names) and kind in ("picture?", "map?"):
+                    self._add(value, kind, "a picture is (H, W, C): write shape[:2]")
                 if begin == -2 and HEIGHT.fullmatch(names[0]) and kind not in ("other", "map"):
-                    self._add(value, "sure", "rows and columns of a map are the axes 1 and 2: write shape[1:3]")
+                    why = "rows and columns are the axes 1 and 2: write shape[1:3], of a picture shape[:2]"
+                    self._add(value, "sure", why)
             return
         axis = _axis(value)
         name = last_name(target)
-        if axis is None or kind in ("map", "picture", "other", "flat"):
+        if axis is None or kind in ("map", "signal", "volume", "picture", "other", "flat"):
             return
         if (HEIGHT.fullmatch(name) and axis in (1, 2, -2)) or (WIDTH.fullmatch(name) and axis in (2, 3, -1)):
             rows = "rows" if HEIGHT.fullmatch(name) else "columns"
@@ -461,6 +583,42 @@ class Rules:
             )
         elif re.fullmatch(r"(n_?)?(c|ch)|(\w+_)?(channels?|planes)", name) and axis == 1:
             self._add(value, "look", "the channels are the last axis: write -1")
+
+
+def _are_slices(parts: list[ast.expr]) -> bool:
+    return all(isinstance(part, ast.Slice) for part in parts)
+
+
+def _are_sides(names: list[str]) -> bool:
+    """True for the names of a height and a width."""
+    return HEIGHT.fullmatch(names[0]) is not None and WIDTH.fullmatch(names[1]) is not None
+
+
+def _of_shape(node: ast.expr) -> ast.expr:
+    """The tensor of `x.shape` and `x.size()`."""
+    part = node.func if isinstance(node, ast.Call) else node
+    return part.value if isinstance(part, ast.Attribute) else part
+
+
+def _word(kind: Kind) -> str:
+    return {"signal": "sequence", "volume": "volume"}.get(kind or "", "map")
+
+
+def _own(kind: Kind) -> str:
+    """The axes of a kind in Alpha."""
+    return {"signal": "(N, L, C)", "volume": "(N, D, H, W, C)"}.get(kind or "", "(N, H, W, C)")
+
+
+def of_images(side: str) -> bool:
+    """True for one side of a pattern of einops that has four axes, the second of them channels."""
+    parts = re.findall(r"\([^)]*\)|\S+", side)
+    return len(parts) == 4 and CHANNELS.fullmatch(parts[1]) is not None and re.search(r"h|x", parts[2]) is not None
+
+
+def is_turn(axes: tuple[int, ...]) -> bool:
+    """True if a permutation exchanges the second and the third of three axes."""
+    two = len(axes) == 2 and {axis % 3 for axis in axes} == {1, 2}
+    return axes == (0, 2, 1) or two
 
 
 def _keeps(node: ast.Call) -> bool:

@@ -8,6 +8,9 @@ import inspect
 from typing import Any
 
 from alpha.core.missing_names import advice
+from alpha.core.tensor import Tensor
+from alpha.module.module import Module
+from alpha.optim.optimizer import Optimizer
 from alpha.port.findings import Findings
 
 __all__ = ["Names"]
@@ -37,11 +40,34 @@ MODULES = {
     "torch.linalg": "alpha.linalg",
     "torch.autograd": "alpha.autograd",
     "torch.distributed": "alpha.distributed",
+    "torch.onnx": "alpha.onnx",
+    "einops.layers.torch": "alpha.nn.einops",
     "torchvision.transforms": "alpha.transforms",
     "torchvision.models": "alpha.models.torchvision",
     "torchvision.datasets": "alpha.data",
 }
+# parts of PyTorch whose modules Alpha has as one, as torch.nn.modules.linear and torch.utils.data.dataset
+WHOLE = {
+    "torch.nn.modules": "alpha.nn",
+    "torch.nn": "alpha.nn",
+    "torch.optim": "alpha.optim",
+    "torch.utils.data": "alpha.utils.data",
+}
 ROOTS = ("torch", "torchvision", "torchaudio", "torchtext")
+# methods of PyTorch's tensors, by names that objects of a program hardly have; those with an underscore are told by it
+METHODS = {
+    *("as_strided", "data_ptr", "untyped_storage", "storage_offset", "record_stream", "index_reduce", "is_pinned"),
+    *(
+        "to_dense",
+        "to_sparse",
+        "coalesce",
+        "half",
+        "masked_scatter",
+        "pin_memory",
+        "register_post_accumulate_grad_hook",
+    ),
+}
+TORCHVISION = "alpha.transforms, alpha.data and alpha.models.torchvision take the places of its modules"
 _PACKAGES = ("torchvision.utils", "torchvision.ops", "torchvision.transforms.functional", "torch.utils.model_zoo")
 SAVED = ("weights", "pretrained", "weights_backbone", "progress")  # arguments of torchvision's networks
 
@@ -62,6 +88,7 @@ class Names:
                 self._import(node)
             elif isinstance(node, ast.ImportFrom):
                 self._import_from(node)
+        own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
         inner: set[int] = set()
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and id(node) not in inner:
@@ -72,6 +99,8 @@ class Names:
                 self._check(node)
             if isinstance(node, ast.Call):
                 self._check_call(node)
+                if isinstance(node.func, ast.Attribute) and node.func.attr not in own:
+                    self._check_method(node.func)
 
     def of(self, node: ast.expr) -> str:
         """The name in PyTorch of an expression, as "torch.nn.functional.pad"; empty if it is none of PyTorch's."""
@@ -83,7 +112,9 @@ class Names:
 
     def _import(self, node: ast.Import) -> None:
         for alias in node.names:
-            if alias.name.split(".")[0] not in ROOTS:
+            if alias.name == "einops":
+                self._known[alias.asname or alias.name] = "einops"
+            if alias.name.split(".")[0] not in ROOTS and alias.name not in MODULES:
                 continue
             root = alias.name.split(".")[0]
             self._known[alias.asname or root] = alias.name if alias.asname else root
@@ -91,12 +122,16 @@ class Names:
             if known:
                 renamed = alias.asname or ("" if "." in alias.name else root)
                 self._findings.add(node, "import", f"write import {known}{f' as {renamed}' if renamed else ''}")
-            elif alias.name != "torchvision":
+            elif alias.name == "torchvision":
+                self._findings.add(node, "import", f"leave it out: {TORCHVISION}")
+            else:
                 self._findings.add(node, "missing", f"{alias.name}: {_instead(alias.name)}")
 
     def _import_from(self, node: ast.ImportFrom) -> None:
         module = node.module or ""
-        if node.level or module.split(".")[0] not in ROOTS:
+        if module == "einops":  # whose functions take tensors of Alpha
+            self._known.update({alias.asname or alias.name: f"einops.{alias.name}" for alias in node.names})
+        if node.level or (module.split(".")[0] not in ROOTS and module not in MODULES):
             return
         found: dict[str, list[str]] = {}
         for alias in node.names:
@@ -110,8 +145,11 @@ class Names:
                 owner, _, last = MODULES[full].rpartition(".")
                 other = renamed or (f" as {alias.name}" if last != alias.name else "")
                 found.setdefault(owner, []).append(f"{last}{other}")
-            elif module in MODULES and (text := missing(MODULES[module], alias.name)) is None:
-                found.setdefault(MODULES[module], []).append(f"{alias.name}{renamed}")
+                continue
+            home = MODULES.get(module) or WHOLE.get(module.rpartition(".")[0])
+            text = missing(home, alias.name) if home else ""
+            if home and text is None:
+                found.setdefault(home, []).append(f"{alias.name}{renamed}")
             else:
                 why = text if module in MODULES else _instead(full)
                 self._findings.add(node, "missing", f"{full}: {why}")
@@ -128,12 +166,24 @@ class Names:
             if module in MODULES:
                 rest = parts[count:]
                 if rest and (text := missing(MODULES[module], *rest)) is not None:
+                    home = WHOLE.get(module) if len(rest) > 1 else None
+                    text = f"write {home}.{rest[1]}" if home and missing(home, rest[1]) is None else text
                     self._findings.add(node, "missing", f"{full}: {text}")
                 elif rest and module == "torchvision.models" and not rest[0].startswith("__"):
                     self._networks(node, rest[0])
                 return
-        if len(parts) > 1:
+        if len(parts) > 1 and parts[0] in ROOTS:
             self._findings.add(node, "missing", f"{full}: {_instead(full)}")
+
+    def _check_method(self, node: ast.Attribute) -> None:
+        """Find methods of PyTorch's tensors that Alpha's do not have."""
+        name = node.attr
+        known = name in METHODS or (name.endswith("_") and not name.startswith("_"))
+        if not known or self.of(node) or any(hasattr(owner, name) for owner in (Tensor, Module, Optimizer)):
+            return
+        told = advice("Tensor", name)
+        if told and "is what Alpha has" not in told:  # which is a function, that may come from another file
+            self._findings.add(node, "missing", f"a tensor of Alpha has no {name}: {told}")
 
     def _networks(self, node: ast.AST, name: str) -> None:
         self._findings.add(
@@ -172,6 +222,9 @@ def missing(module: str, *names: str) -> str | None:
     """Advice for a name that a module of Alpha does not have, empty if there is none; None if the module has it."""
     found: Any = importlib.import_module(module)
     for name in names:
+        public = getattr(found, "__all__", ())
+        if name not in public and f"{name}_" in public:  # what Alpha has of this name is a helper of its own
+            return advice(found.__name__, name)
         try:
             found = getattr(found, name)
         except AttributeError as error:

@@ -63,6 +63,8 @@ def test_every_name_of_pytorch_is_there_or_has_advice(space: str) -> None:
         (transforms, "ToTensor", r"x\.float\(\) / 255"),
         (utils, "save_image", r"PIL\.Image"),
         (utils, "make_grid", r"PIL\.Image"),
+        (nn.init, "constant", r"alpha\.nn\.init\.constant_ is its name"),
+        (nn.init, "normal", r"alpha\.nn\.init\.normal_ is its name"),
         (alpha.cuda, "Stream", "one order"),
         (alpha.ones(2), "half", "bfloat16"),
         (alpha.ones(2), "t_", r"x = x\.t\("),

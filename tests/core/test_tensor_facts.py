@@ -53,7 +53,8 @@ def test_sizes_in_bytes_and_kinds(device: str, dtype: str) -> None:
     assert x.nbytes == 6 * x.itemsize
     assert x.is_floating_point() is alpha.is_floating_point(x) is (dtype in ("float32", "float64", "bfloat16"))
     assert x.is_contiguous()
-    assert x.is_cuda is (device == "cuda")
+    assert (x.is_cuda, x.is_cpu) == (device == "cuda", device == "cpu")
+    assert not any((x.is_xpu, x.is_mps, x.is_meta, x.is_mkldnn, x.is_sparse, x.is_quantized, x.is_nested))
     assert alpha.is_tensor(x)
     assert not alpha.is_tensor(x.numpy())
     with pytest.raises(TypeError, match="is_floating_point: x is a ndarray, a Tensor is needed"):

@@ -18,7 +18,7 @@ TEXTS = [
     if path.suffix in (".py", ".md")
 ]
 # that a message or a page advises
-ON_PYPI = {"cuda-core", "jupyterlab", "matplotlib", "mpi4py", "nccl4py", "torch", "pillow", "tensorboardX"}
+ON_PYPI = {"cuda-core", "einops", "jupyterlab", "matplotlib", "mpi4py", "nccl4py", "torch", "pillow", "tensorboardX"}
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))

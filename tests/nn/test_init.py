@@ -198,3 +198,9 @@ def test_gains_are_those_of_he_and_pytorch() -> None:
     assert gain("leaky_relu", 0.5) == pytest.approx((2 / 1.25) ** 0.5)
     with pytest.raises(ValueError, match="gain: 'swish' is not one of linear, sigmoid, tanh, relu, leaky_relu"):
         gain("swish")
+
+
+@pytest.mark.parametrize("name", ["kaiming_uniform", "kaiming_normal", "xavier_uniform", "xavier_normal"])
+def test_names_without_an_underscore_take_no_tensor(name: str) -> None:
+    with pytest.raises(TypeError, match="end in _, as kaiming_normal_"):
+        getattr(alpha.nn.init, name)(alpha.ones(3, 4))

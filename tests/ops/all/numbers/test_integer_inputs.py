@@ -412,6 +412,7 @@ OTHERS = {  # of Tensor: what they are is tested in tests/core/test_tensor.py an
     *("tolist", "numel", "dim", "requires_grad", "shape", "size", "zero_grad"),
     *("element_size", "grad_fn", "is_contiguous", "is_cuda", "is_floating_point", "itemsize", "nbytes", "ndimension"),
     *("nelement", "retain_grad"),  # tests/core/test_tensor_facts.py
+    *(name for name in dir(Tensor) if name.startswith("is_") and not callable(getattr(Tensor, name))),
 }
 
 
