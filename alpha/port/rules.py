@@ -381,16 +381,20 @@ class Rules:
                 return "signal"
             return "other"
         if len(sizes) in (4, 5) and numbers[:2] != [1, 1]:  # (1, 1, T, T) is a mask
+            grouped = len(sizes) == 5
             equal = None not in numbers[-2:] and numbers[-1] == numbers[-2] and (numbers[-1] or 0) > 1
             two = ast.dump(sizes[-1]) == ast.dump(sizes[-2]) and not isinstance(sizes[-1], ast.Constant)
             if equal or two or (is_spatial(sizes[-1]) and is_spatial(sizes[-2])):
                 self._add(
                     node,
                     "sure",
-                    "a map is (N, H, W, C): write the channels last; weights of PyTorch for the "
+                    "groups of channels are the last two axes: write view(n, h, w, groups, c), and exchange its axes 3 "
+                    "and 4, not 1 and 2"
+                    if grouped
+                    else "a map is (N, H, W, C): write the channels last; weights of PyTorch for the "
                     "layer that gives the features need unflattened=",
                 )
-                return "map"
+                return "grouped" if grouped else "map"
             return "other"
         return None
 
@@ -427,6 +431,9 @@ class Rules:
                 node, "sure" if named_kind(last_name(_base(node))) else "look", f"{PICTURE_SWAPS[axes]}: leave it out"
             )
             return "picture" if axes == (2, 0, 1) else None
+        if kind == "grouped" and (axes == (0, 2, 1, 3, 4) or set(axes) == {1, 2}):
+            self._add(node, "sure", "the groups and their channels are the axes 3 and 4: write transpose(3, 4)")
+            return kind
         if kind in ("signal", "columns") and is_turn(axes):
             what = "a sequence is (N, L, C)" if kind == "signal" else "the pixels of a map are axis 1"
             self._add(node, kind, f"{what} already: leave it out" + GRAM * (kind == "columns"))

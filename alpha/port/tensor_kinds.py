@@ -1,9 +1,9 @@
 """Kinds of tensors in a program, as far as its text tells them, and what layers and functions make of them.
 
 "map" is a batch of images (N, C, H, W), "signal" one of sequences (N, C, L), "volume" one of volumes (N, C, D, H, W),
-"picture" is one image (C, H, W), "columns" a map with its pixels in one axis (N, C, H W), "flat" a flattened map
-(N, F), "other" anything of which is known that no axis is channels in PyTorch's second place, and None what is not
-known. "map?", "picture?" and "filter?" are guesses, by names of variables.
+"picture" is one image (C, H, W), "columns" a map with its pixels in one axis (N, C, H W), "grouped" one with groups of
+channels (N, G, C, H, W), "flat" a flattened map (N, F), "other" anything of which is known that no axis is channels in
+PyTorch's second place, and None what is not known. "map?", "picture?" and "filter?" are guesses, by names of variables.
 """
 
 from __future__ import annotations

@@ -52,6 +52,10 @@ SILENT = {
     "F.pad of a list": ("def f(x, p):\n    return nn.functional.pad(x, [p] * 4)\n", "four numbers pad"),
     "pad of a variable": ("def f(x, p):\n    pad = (p,) * 4\n    return F.pad(x, pad)\n", "four numbers pad"),
     "mirrored by an index": ("def f(images, i):\n    return images[:, :, :, i]\n", "write [:, rows, columns]"),
+    "shuffled groups": (
+        "def f(x, g, c, h, w):\n    y = x.view(4, g, c, h, w)\n    return y.transpose(1, 2).contiguous()\n",
+        "write transpose(3, 4)",
+    ),
     "Gram by einsum": ("def f(y):\n    return torch.einsum('nchw, ndhw -> ncd', y, y)\n", "write 'nhwc'"),
     "einsum of sequences": ("def f(y, w):\n    return torch.einsum('bct,ck->bkt', y, w)\n", "write 'btc'"),
     "sides of a picture": ("def f(image):\n    _, h, w = image.shape\n", "write h, w, c"),
@@ -257,9 +261,10 @@ def test_modules_within_modules_and_methods() -> None:
     lines = (
         "from torch.utils.data.dataset import TensorDataset, no_such\n"
         "from torch.nn.modules.loss import _Loss, L1Loss\n"
-        "import torchvision\nimport torch.onnx\nfrom einops import rearrange\nfrom einops.layers.torch import Reduce\n"
-        "a = torch.nn.modules.pixelshuffle.PixelShuffle(2)\nb = torch.optim.adamax.Adamax\nx.t_()\nx.half()\nx.add_(1)\n"
-        "nn.init.xavier_uniform(w)\nmine.resize_as_(x)\ntorch.onnx.export(net, x, 'file')\n"
+        "import torchvision\nimport torch.onnx\nfrom einops import rearrange\n"
+        "from einops.layers.torch import Reduce\n"
+        "a = torch.nn.modules.pixelshuffle.PixelShuffle(2)\nb = torch.optim.adamax.Adamax\nx.t_()\nx.half()\n"
+        "x.add_(1)\nnn.init.xavier_uniform(w)\nmine.resize_as_(x)\ntorch.onnx.export(net, x, 'file')\n"
     )
     imports = found(lines, "import")
     assert [text.replace("write ", "") for text in imports if text.startswith("write")] == [
