@@ -270,7 +270,7 @@ class Rules:
             if kind in ("map", "signal", "volume") or (kind == "map?" and axis == 1):
                 form = FORMS[RANKS[kind]]
                 self._add(node, kind, f"axis {axis} of {form} is {axis_meaning(axis, kind)}: write {name}({here})")
-        elif kind == "map?" and axis == 1 and name == "unsqueeze":
+        elif name == "unsqueeze" and axis == 1 and (kind == "map?" or _of_dataset(inner)):
             self._add(node, kind, "an axis of channels is the last one: write unsqueeze(-1)")
 
     def _created(self, node: ast.Call, args: list[ast.expr]) -> bool:
@@ -605,6 +605,15 @@ def _of_shape(node: ast.expr) -> ast.expr:
     """The tensor of `x.shape` and `x.size()`."""
     part = node.func if isinstance(node, ast.Call) else node
     return part.value if isinstance(part, ast.Attribute) else part
+
+
+def _of_dataset(node: ast.expr | None) -> bool:
+    """True for the images of a dataset, as `self.train_set.data`."""
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr in ("data", "train_data", "test_data")
+        and re.search(r"(data|train|test)_?set|mnist|cifar", last_name(node.value), re.IGNORECASE) is not None
+    )
 
 
 def _word(kind: Kind) -> str:

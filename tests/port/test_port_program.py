@@ -52,6 +52,7 @@ SILENT = {
     "F.pad of a list": ("def f(x, p):\n    return nn.functional.pad(x, [p] * 4)\n", "four numbers pad"),
     "pad of a variable": ("def f(x, p):\n    pad = (p,) * 4\n    return F.pad(x, pad)\n", "four numbers pad"),
     "mirrored by an index": ("def f(images, i):\n    return images[:, :, :, i]\n", "write [:, rows, columns]"),
+    "channels of a dataset": ("def f(mnist):\n    return mnist.data.unsqueeze(1)\n", "write unsqueeze(-1)"),
     "shuffled groups": (
         "def f(x, g, c, h, w):\n    y = x.view(4, g, c, h, w)\n    return y.transpose(1, 2).contiguous()\n",
         "write transpose(3, 4)",
