@@ -143,8 +143,9 @@ def _walk(
             continue
         results = node.backward(dY) if targets is None else targets.run(node, dY)
         grads = results if isinstance(results, (tuple, list)) else (results,)
-        # arrays that somebody else may hold
-        others = [dY, *(array for array in node._saved or () if array is not None)]
+        others = [dY, *(node._saved or ())]  # arrays that somebody else may hold
+        if node._again is not None:  # some of them were not asked for
+            others = [array for array in others if array is not None]
         if not retain_graph:
             node.free()
         if len(grads) != len(node.edges):

@@ -252,7 +252,11 @@ class Function:
             edges.append((tensor._node or tensor) if tensor is not None and needed else None)
         self.edges, self.read_bytes = tuple(edges), tuple(read_bytes)
         self.form = form_of(Y)
+        if memory.name != FAST:
+            self._save_once(inputs, Y)
         for array in self._saved or ():
+            if array is None:
+                continue
             guarded = len(self._guards)
             for tensor in tensors:
                 if tensor.array is array:
@@ -261,16 +265,14 @@ class Function:
                 for tensor in tensors:
                     if shares_memory(tensor.array, (array,)):
                         self._guards.append((tensor._version, tensor._version.value))
-        if memory.name != FAST:
-            self._save_once([tensor for tensor in inputs if tensor is not None])
         if runs.run is not None:
             runs.run.record(self)
 
-    def _save_once(self, inputs: Sequence[Tensor]) -> None:
+    def _save_once(self, inputs: Sequence[Tensor | None], Y: Array) -> None:
         """Let the functions that made what is saved here keep nothing else, or leave it out if it can be made again."""
         for tensor in inputs:
-            node = tensor._node
-            if node is None or tensor._version.value:  # or it was written since it was made
+            node = None if tensor is None else tensor._node
+            if tensor is None or node is None or tensor._version.value:  # or it was written since it was made
                 continue
             places = [i for i, array in enumerate(self._saved or ()) if array is tensor.array]
             if not places:

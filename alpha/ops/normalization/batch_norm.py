@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alpha.autograd.function import Function
-from alpha.autograd.memory_mode import SMALLEST_WEIGHT, Again, keeps_one_side
+from alpha.autograd.memory_mode import FAST, SMALLEST_WEIGHT, Again, keeps_one_side
+from alpha.autograd.memory_mode import setting as memory
 from alpha.autograd.recompute import repeating
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array, primitive
@@ -186,7 +187,7 @@ class BatchNorm(Function):
     ) -> Array:
         weight = _filled(X, 1) if weight is None else weight
         bias = _filled(X, 0) if bias is None else bias
-        smallest = self.begin(X.dtype, rectifier, stats.training)
+        smallest = self.begin(X.dtype, rectifier) if stats.training and memory.name != FAST else 0.0
         if stats.training:
             wanted = StatisticsArguments(*stats.arrays, stats.momentum, stats.statistics)
             Y, mean, var = batch_norm_training(X, wanted, weight, bias, eps, residual, rectifier, smallest)
@@ -199,10 +200,10 @@ class BatchNorm(Function):
         self.keep(X, weight, bias, Y, residual is not None, rectifier)
         return Y
 
-    def begin(self, dtype: np.dtype[Any], rectifier: Rectifier | None, training: bool) -> float:
-        """Decide whether the output may be kept in place of X, of that dtype; the `smallest` weight, which it needs."""
+    def begin(self, dtype: np.dtype[Any], rectifier: Rectifier | None) -> float:
+        """Decide in training whether the output may be kept in place of X; the `smallest` weight, which that needs."""
         undone = rectifier is None or (rectifier.slope >= SMALLEST_SLOPE and rectifier.bound == math.inf)
-        self.can_keep_output = training and undone and keeps_one_side(dtype)
+        self.can_keep_output = undone and keeps_one_side(dtype)
         return SMALLEST_WEIGHT if self.can_keep_output else 0.0
 
     def keep(
@@ -217,16 +218,16 @@ class BatchNorm(Function):
         else:
             self.save(X, weight, Y if self.sign_from_Y else bias)
 
-    def _record(self, inputs: Sequence[Tensor | None], tensors: Sequence[Tensor], Y: Array) -> None:
+    def _save_once(self, inputs: Sequence[Tensor | None], Y: Array) -> None:
         x, residual = inputs[0], inputs[3]
         assert x is not None
+        self._version_of_x = x._version
         if residual is not None and self.can_keep_output and residual.array is not x.array and _is_kept(residual):
             assert self._saved is not None
             assert self.bias is not None
             self.save(Y, self._saved[1], self.bias, residual.array)
             self.keeps_output = True
-        super()._record(inputs, tensors, Y)
-        self._version_of_x = x._version if self.can_keep_output else None
+        super()._save_once(inputs, Y)
 
     def keep_output(self, output: Tensor) -> None:
         if not self.can_keep_output or self.keeps_output or self.has_residual:

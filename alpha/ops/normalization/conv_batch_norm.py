@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from alpha.autograd.memory_mode import FAST
+from alpha.autograd.memory_mode import setting as memory
 from alpha.core.numerics import BFLOAT16, get_precision, is_floating
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
@@ -147,9 +149,10 @@ def conv_batch_norm(
     (weight, bias, added), others = norm.take(given)
     X, W = conv.begin(X, W, b, shape, 1.0, magnitude_of(operands[0]))
     wanted = StatisticsArguments(*stats.arrays, stats.momentum)
-    smallest = norm.begin(
-        product_type("conv2d", conv.precision, X.dtype, W.dtype, not isinstance(X, np.ndarray)), rectifier, True
-    )
+    smallest = 0.0
+    if memory.name != FAST:
+        made = product_type("conv2d", conv.precision, X.dtype, W.dtype, not isinstance(X, np.ndarray))
+        smallest = norm.begin(made, rectifier)
     with conv.magnitudes:
         Z, Y, norm.mean, norm.var = convolved_and_normalized(
             X, W, shape, conv.precision, b, Normalization(wanted, weight, bias, eps, added, rectifier, smallest)
