@@ -115,7 +115,7 @@ from alpha.ops.reduction.sort import *
 from alpha.ops.reduction.var_norm import *
 from alpha.runtime import Device, MemoryStats, get_device
 from alpha.runtime.registry import device
-from alpha.step import capture, compile_kernels, dry_run
+from alpha.step import capture, compile_kernels, dry_run, memory_plan
 
 # what `import alpha` does not load, but `alpha.data` does, when it is first named; functions with their room
 _FILES = "io.serialization"
@@ -198,6 +198,7 @@ __all__ = [
     "manual_seed",
     "matmul",
     "memory_mode",
+    "memory_plan",
     "meshgrid",
     "models",
     "mul",

@@ -2,5 +2,6 @@
 
 from alpha.step.captured import Captured, capture
 from alpha.step.dry import DryRun, compile_kernels, dry_run
+from alpha.step.memory import StepMemory, memory_plan
 
-__all__ = ["Captured", "DryRun", "capture", "compile_kernels", "dry_run"]
+__all__ = ["Captured", "DryRun", "StepMemory", "capture", "compile_kernels", "dry_run", "memory_plan"]

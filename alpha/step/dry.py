@@ -102,8 +102,8 @@ def dry_run(function: Callable[..., Any], *args: Any, gpu: str | Device | None =
     """
     device = _double(gpu)
     title = getattr(function, "__name__", type(function).__name__)
-    if isinstance(function, Module) and len(args) == 1 and _is_shape(args[0]):
-        function, args = _BothPasses(function), (shaped(args[0]),)
+    if isinstance(function, Module) and len(args) == 1 and is_shape(args[0]):
+        function, args = BothPasses(function), (shaped(args[0]),)
     try:
         return _run(function, args, kwargs, device)
     except DryRunError as error:
@@ -117,11 +117,12 @@ def shaped(shape: tuple[int, ...], dtype: Any = FLOAT32) -> Tensor:
     return Tensor(np.broadcast_to(np.zeros((), dtype), shape))
 
 
-def _is_shape(value: Any) -> bool:
+def is_shape(value: Any) -> bool:
+    """True for a tuple of numbers."""
     return isinstance(value, tuple) and all(isinstance(size, int) for size in value)
 
 
-class _BothPasses:
+class BothPasses:
     """The forward pass of a module and, in training mode, the backward pass of all its results."""
 
     def __init__(self, module: Module) -> None:
@@ -140,14 +141,15 @@ def _double(gpu: str | Device | None) -> DryDevice:
     if isinstance(gpu, str) and gpu in ARCHITECTURES:
         return DryDevice.double(dry_properties(gpu))
     if gpu is not None and not isinstance(gpu, Device) and str(gpu).partition(":")[0] not in ("cuda", "auto"):
-        raise DeviceError(f"dry_run: gpu={gpu!r} is no GPU that Alpha knows: use {_known_gpus()}")
+        raise DeviceError(f"dry_run: gpu={gpu!r} is no GPU that Alpha knows: use {known_gpus()}")
     device = get_device("cuda" if gpu is None else gpu)
     if not isinstance(device, CudaDevice):
-        raise DeviceError(f"dry_run: {device.name} is no GPU: use {_known_gpus()}")
+        raise DeviceError(f"dry_run: {device.name} is no GPU: use {known_gpus()}")
     return device if isinstance(device, DryDevice) else DryDevice.double(device.properties)
 
 
-def _known_gpus() -> str:
+def known_gpus() -> str:
+    """The GPUs that a dry run knows, in words."""
     names = ", ".join(map(repr, ARCHITECTURES))
     return f"'cuda', the GPU of this machine, or the architecture of another one: {names}"
 
@@ -160,12 +162,8 @@ def _run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
         if tensor.device is not device:
             raise DryRunError(f"it reaches the tensor {name} through a class or a module, which are not copied")
     notes = _Notes(device)
-    real = opened("cuda")
     with ExitStack() as stack:
-        if isinstance(real, CudaDevice) and real is not device:
-            stack.enter_context(real.driver.owner.refusing(REFUSED))
-        stack.enter_context(standing_in(device))
-        stack.enter_context(_kept_state())
+        stack.enter_context(in_place_of_the_gpu(device))
         if watch.lazy:  # what is listed is a step of the plain layers, as all behind the first one are
             before = {id(tensor): tensor._grad for tensor in watch.tensors}
             function(*args, **kwargs)
@@ -180,6 +178,18 @@ def _run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
     launches = tuple([StepLaunch(*notes.labels[i], found[i]) for i in sorted(notes.labels) if i < len(found)])
     units = tuple(dict.fromkeys(launch.unit for launch in found))
     return DryRun(device.properties.name, launches, units, frozenset(devices))
+
+
+@contextmanager
+def in_place_of_the_gpu(device: DryDevice) -> Iterator[None]:
+    """Context in which a dry device is the cuda device, and the real one refuses every call; see `_kept_state`, too."""
+    real = opened("cuda")
+    with ExitStack() as stack:
+        if isinstance(real, CudaDevice) and real is not device:
+            stack.enter_context(real.driver.owner.refusing(REFUSED))
+        stack.enter_context(standing_in(device))
+        stack.enter_context(_kept_state())
+        yield
 
 
 @contextmanager

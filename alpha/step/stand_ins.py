@@ -32,8 +32,11 @@ LARGE = 1 << 20  # bytes; a larger array of numpy is not copied, and the copy of
 _MISSING = object()
 
 
-def stand_in(value: T, device: DryDevice) -> tuple[T, set[Device]]:
+def stand_in(value: T, device: DryDevice, reached: set[int] | None = None) -> tuple[T, set[Device]]:
     """The copy of `value`, and the devices on which the arrays of its tensors lie.
+
+    Args:
+        reached: gets the ids of the blocks of a GPU on which arrays lie.
 
     Raises:
         TypeError: something in it cannot be copied, such as an open file or a generator.
@@ -41,6 +44,8 @@ def stand_in(value: T, device: DryDevice) -> tuple[T, set[Device]]:
     file = io.BytesIO()
     pickler = _Pickler(file, device)
     pickler.dump(value)
+    if reached is not None:
+        reached.update(pickler.blocks)
     return _Unpickler(io.BytesIO(file.getvalue()), pickler.given).load(), pickler.devices
 
 
@@ -55,7 +60,7 @@ class _Pickler(pickle.Pickler):
         self._numbers: dict[int, int] = {}  # by the id of what was met
         self._met: list[Any] = []  # which keeps the ids
         self._arrays: dict[int, DeviceArray] = {}  # the dry array for each array of a tensor, by its id
-        self._blocks: dict[int, DeviceArray] = {}  # a dry array for each block of real ones, by its id
+        self.blocks: dict[int, DeviceArray] = {}  # a dry array for each block of real ones, by its id
         self._cells: dict[int, types.CellType] = {}  # the copies, by the id of the real ones
         self._scopes: dict[int, dict[str, Any]] = {}  # the copies' globals, by the id of the real ones
 
@@ -103,9 +108,9 @@ class _Pickler(pickle.Pickler):
         if array.device is self._device:
             whole = array
         else:
-            if id(array.block) not in self._blocks:
-                self._blocks[id(array.block)] = self._device.empty((array.block.nbytes,), np.uint8)
-            whole = self._blocks[id(array.block)]
+            if id(array.block) not in self.blocks:
+                self.blocks[id(array.block)] = self._device.empty((array.block.nbytes,), np.uint8)
+            whole = self.blocks[id(array.block)]
         return DeviceArray(self._device, whole.block, array.offset, array.form)
 
     def reducer_override(self, value: Any) -> Any:

@@ -32,6 +32,7 @@ from alpha.runtime import Device, get_device, progress
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.step import capture
 from alpha.step.dry import compile_runs
+from alpha.step.memory import StepMemory
 from alpha.train.background import Precompiler
 from alpha.train.batches.device import count
 from alpha.train.batches.feed import Batch, Feed, HostFeed, ResidentFeed, Residents, StreamingFeed
@@ -68,6 +69,7 @@ from alpha.train.objective import (
     writes,
 )
 from alpha.train.schedules import after_epoch, after_step, check_accepted
+from alpha.train.trainer_memory import memory_plan
 from alpha.train.trainer_ranks import Ranks, own_share
 from alpha.train.trainer_state import load_state_dict, state_dict
 
@@ -329,6 +331,24 @@ class Trainer:
         """Number of steps in an epoch of training on this loader, by each of the processes that train together."""
         with self._ranks.share(loader, True, self._in_shares(loader)):
             return len(loader)
+
+    def memory_plan(
+        self, loader: DataLoader, gpu: str | Device | None = None, memory: float | None = None
+    ) -> StepMemory:
+        """Plan the memory of the training on this loader before its first step; see `alpha.memory_plan`.
+
+        It counts the data set, if that would lie on the device, or the batches under way, and follows all settings of
+        the trainer. `largest_batch()` of the plan is the largest `batch_size`, at most as large as the data set.
+
+        Args:
+            gpu, memory: as for `alpha.memory_plan`; a trainer on the cpu may be planned for any GPU.
+
+        Raises:
+            DryRunError: the step reads values, or something that it reaches cannot be copied; or the trainer is one of
+                several processes.
+            DataError: as for `train_epoch`.
+        """
+        return memory_plan(self, loader, gpu, memory)
 
     @property
     def schedules(self) -> tuple[LRScheduler, ...]:

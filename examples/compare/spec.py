@@ -12,6 +12,7 @@ import numpy as np
 from alpha.config import user_path
 from alpha.data import ArrayDataset, DataLoader, PackedImages, Subset, resolve
 from alpha.errors import DataError
+from alpha.runtime.cuda.planning.gpu_process import process_bytes as gpu_bytes
 
 Dataset = ArrayDataset | Subset
 SIDES = ("Alpha", "PyTorch", "PyTorch best")
@@ -182,21 +183,4 @@ def process_bytes(gpu: bool, own: str = "") -> int:
         except ImportError:  # Windows
             return 0
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        if own:
-            by_number = own.isdigit()
-            handles = [
-                pynvml.nvmlDeviceGetHandleByIndex(int(own)) if by_number else pynvml.nvmlDeviceGetHandleByUUID(own)
-            ]
-        else:
-            handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        processes = [p for handle in handles for p in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
-        found = {p.pid: p.usedGpuMemory or 0 for p in processes}
-    except Exception:  # no NVML, or another error of its own kind
-        return 0
-    if os.getpid() in found:
-        return int(found[os.getpid()])
-    return int(next(iter(found.values()))) if len(found) == 1 else 0  # in a container numbers differ
+    return gpu_bytes(own)

@@ -44,6 +44,7 @@ class Arena(Places):
     Attributes:
         small_bytes: blocks up to this size are pieces of slabs; 0: none are.
         label: names the blocks that are allocated while it is set.
+        growth: what segments are.
     """
 
     small_bytes = SMALL_BYTES
@@ -65,7 +66,7 @@ class Arena(Places):
         super().__init__(segments, meter, 0 if is_isolated else self.small_bytes, is_isolated)
         self.label = ""
         self._free_on_device, self._spare = free_on_device, spare
-        self._growth = growth
+        self.growth = growth
         self._grain = segments.grain
 
     def allocate(self, nbytes: int) -> Block:
@@ -173,6 +174,16 @@ class Arena(Places):
             self._reclaim()
             self._end()
             return sorted([(size, label) for _, size, label in self._live.values()], reverse=True)[:count]
+
+    @change
+    def live_blocks(self) -> list[Block]:
+        """The blocks that somebody still holds."""
+        with self._lock:
+            self._begin()
+            self._reclaim()
+            self._end()
+            blocks = [reference() for reference in self._live]
+        return [block for block in blocks if block is not None]
 
     @change
     def close(self, free: bool = True) -> None:

@@ -104,6 +104,12 @@ class CudaDevice(Device):
             del self._listed[next(iter(self._listed))]  # a graph that reads it holds it
         return found
 
+    def own_blocks(self) -> set[int]:
+        """The ids of blocks that the device keeps for itself: tables, workspaces, and the block of step values."""
+        arrays = [*self._tables.values(), *self._listed.values(), self._step_block]
+        arrays += [*self.tensor_maps.arrays(), self.small_workspaces.memory]
+        return {id(array.block) for array in arrays if array is not None}
+
     def outside_capture(self, function: Callable[[], T]) -> T:
         """Call `function`: what it does belongs to no captured step, happens at once, in memory that no step reuses."""
         noted = recording.active()

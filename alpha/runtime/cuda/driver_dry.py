@@ -83,6 +83,7 @@ class DryDriver:
 
     Attributes:
         launches: what was launched, in its order; see `noting`.
+        readable: see above.
     """
 
     name = "dry"
@@ -93,7 +94,7 @@ class DryDriver:
         self.owner = Owner()
         self.properties = properties
         self.launches: list[Launch] = []
-        self._readable = readable
+        self.readable = readable
         self._next = FIRST_ADDRESS + misaligned_by
 
     @contextmanager
@@ -121,7 +122,7 @@ class DryDriver:
     def upload(self, address: int, source: HostArray) -> None: ...
 
     def download(self, target: HostArray, address: int) -> None:
-        if not self._readable:
+        if not self.readable:
             raise DeviceError(f"values are read on the host, at {recording.place()}, but nothing is computed")
         target.fill(0)
 

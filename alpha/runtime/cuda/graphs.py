@@ -186,6 +186,11 @@ class StepGraphs:
         """The most scratch memory that the arrays of one graph take."""
         return max((held.nbytes for held in self._open.values()), default=0)
 
+    @property
+    def alive_bytes(self) -> int:
+        """The same, of the graphs that the program still has."""
+        return max((held.nbytes for graph, held in self._open.items() if graph() is not None), default=0)
+
     def remember(self, graph: StepGraph) -> None:
         """Count the memory of a graph until it is closed."""
         held = Held(graph.handle, graph.nbytes, graph.trace.begin, graph.trace.end)

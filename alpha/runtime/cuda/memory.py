@@ -26,12 +26,13 @@ class CudaMemory:
     """Both arenas, which share one limit and give way to each other, and the graphs, which hold scratch memory.
 
     Attributes:
+        total: counts the bytes of both.
         leases: what is shared with other libraries.
     """
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._meter = Meter()
+        self.total = Meter()
         self.arena = self._new_arena(Arena, scratch=False)
         self.scratch = self._new_arena(Scratch, scratch=True)
         self.graphs = StepGraphs(self.scratch, driver)
@@ -51,7 +52,7 @@ class CudaMemory:
             return set(given()).difference(other.segments.starts)
 
         free_bytes: Callable[[], int] = lambda: self._driver.memory_info()[0]  # noqa: E731
-        made = kind(raw.allocate, raw.free, free_bytes, raw.growth, total=self._meter, spare=spare)
+        made = kind(raw.allocate, raw.free, free_bytes, raw.growth, total=self.total, spare=spare)
         made.segments.held = raw.held and partial(held, raw.held)
         return made
 
@@ -59,11 +60,11 @@ class CudaMemory:
         self._driver.owner.check("memory_stats")
         self.leases.settle()
         arena, scratch = self.arena.stats(), self.scratch.stats()  # which take back what was returned
-        stats = self._meter.stats(arena.allocations + scratch.allocations)
+        stats = self.total.stats(arena.allocations + scratch.allocations)
         # between two replays the memory of a graph holds nothing, but it is not free
         live = stats.live + max(0, self.graphs.nbytes - scratch.live)
-        self._meter.peak = max(self._meter.peak, live)  # no later peak is below it
-        return replace(stats, live=live, peak=self._meter.peak)
+        self.total.peak = max(self.total.peak, live)  # no later peak is below it
+        return replace(stats, live=live, peak=self.total.peak)
 
     def reset_peak(self) -> None:
         """The peak starts again from what is in use."""

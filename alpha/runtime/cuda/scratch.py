@@ -47,7 +47,7 @@ class Scratch(Arena):
     @property
     def is_range(self) -> bool:
         """True if memory that is given back and asked for again has the same addresses."""
-        return self._growth is Growth.RANGE
+        return self.growth is Growth.RANGE
 
     def keep(self, extents: Sequence[tuple[int, int]]) -> None:
         """Let no memory of these (begin, end) go back to the device, though no block lies there now."""
@@ -115,16 +115,6 @@ class Scratch(Arena):
         return address
 
     @change
-    def live_blocks(self) -> list[Block]:
-        """The blocks that somebody still holds."""
-        with self._lock:
-            self._begin()
-            self._reclaim()
-            self._end()
-            blocks = [reference() for reference in self._live]
-        return [block for block in blocks if block is not None]
-
-    @change
     def live_sizes(self) -> dict[int, tuple[int, str]]:
         """(bytes, label) of the live blocks by their addresses, in ascending order."""
         with self._lock:
@@ -165,11 +155,14 @@ class SmallWorkspaces:
 
     Plans may share it because the launches of one plan end before those of the next plan begin. A plan whose workspaces
     lie here does not ask the arena for memory each time that it is launched.
+
+    Attributes:
+        memory: None until a plan has asked for some.
     """
 
     def __init__(self, device: CudaDevice) -> None:
         self._device = device
-        self._memory: DeviceArray | None = None
+        self.memory: DeviceArray | None = None
 
     def of(self, forms: tuple[ArrayForm, ...]) -> list[DeviceArray] | None:
         """Arrays for the workspaces of a plan; None if they do not fit, or if each array is isolated."""
@@ -177,14 +170,14 @@ class SmallWorkspaces:
         device = self._device
         if nbytes > WORKSPACE_BYTES or device.arena.is_isolated:
             return None
-        if self._memory is None:
-            self._memory = device.outside_capture(lambda: device.empty((WORKSPACE_BYTES,), np.uint8))
-        block = self._memory.block
+        if self.memory is None:
+            self.memory = device.outside_capture(lambda: device.empty((WORKSPACE_BYTES,), np.uint8))
+        block = self.memory.block
         return [DeviceArray(device, block, offset, form) for offset, form in zip(offsets, forms, strict=True)]
 
     def clear(self) -> None:
         """Give the memory back; no plan may be launched any more."""
-        self._memory = None
+        self.memory = None
 
 
 @dataclass

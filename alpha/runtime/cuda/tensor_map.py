@@ -123,6 +123,10 @@ class TensorMapCache:
             self._maps[key] = held
         return held
 
+    def arrays(self) -> list[DeviceArray]:
+        """The arrays in which maps lie, and the page of the next ones."""
+        return [*self._maps.values(), *self._older.values(), *([] if self._page is None else [self._page])]
+
     def clear(self) -> None:
         """Forget every map."""
         self._maps.clear()

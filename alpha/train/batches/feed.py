@@ -214,12 +214,16 @@ class Residents:
     def put(self, dataset: Any, inputs: NDArray[Any], targets: NDArray[Any], shares: int = 1) -> Resident:
         """Copy the inputs and targets of a data set, or of this process's one of `shares`, to the device."""
         resident = Resident(self._copied(inputs), self._copied(targets), shares)
+        self.take(dataset, resident)
+        return resident
+
+    def take(self, dataset: Any, resident: Resident) -> None:
+        """Remember that a data set lies on the device."""
         try:
             kept: Callable[[], Any] = weakref.ref(dataset)
         except TypeError:  # a list, for example: it is kept here
             kept = partial(_same, dataset)
         self._held.append((kept, resident))
-        return resident
 
     def _copied(self, values: NDArray[Any]) -> Tensor:
         """Copy of an array on the device, made piece by piece, since a file may hold more than the host's memory."""

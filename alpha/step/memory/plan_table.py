@@ -1,0 +1,87 @@
+"""The text of a plan of memory: its totals, and the peak by kind and by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from alpha.step.memory.simulation import Share
+
+WIDTH, NAME = 80, 32
+COLUMNS = ("weights", "gradients", "state", "kept", "temporary", "total")
+COLUMN_OF = {
+    "parameters": "weights",
+    "buffers": "weights",
+    "gradients": "gradients",
+    "optimizer state": "state",
+    "kept for backward": "kept",
+}
+
+
+def mb(nbytes: float) -> str:
+    """A number of bytes in MB, of a million each."""
+    return f"{nbytes / 1e6:,.1f}"
+
+
+def table_of(plan: Any, rows: int) -> str:
+    """The table of a plan, a `StepMemory`, with the `rows` largest layers."""
+    return "\n".join([*_head(plan), "", *_kinds(plan), "", *_layers(plan, rows)])
+
+
+def _head(plan: Any) -> list[str]:
+    how = "captured in a CUDA graph" if plan.captured else "run as usual"
+    first, last = plan.steps[0], plan.steps[-1]
+    lines = [
+        f"Memory of a step on {plan.gpu}, {plan.precision}, {how}; MB of 10^6 bytes",
+        f"live at the peak {mb(plan.live)}, reserved {mb(plan.reserved)}, process {mb(plan.process)}",
+        f"peak of the first step {mb(first.peak)}, of later ones {mb(last.peak)}; in {plan.when}",
+        f"the process: {mb(plan.overhead)} for context and kernels, {plan.overhead_from}",
+    ]
+    if plan.room is not None:
+        left = plan.room - plan.reserved
+        what = f"{mb(left)} stay free" if left >= 0 else f"{mb(-left)} more than there are"
+        lines.append(f"Alpha may hold {mb(plan.room)} of this GPU: {what}")
+    return lines
+
+
+def _kinds(plan: Any) -> list[str]:
+    kinds = by_kind(plan.shares)
+    lines = [f"{'at the peak':{NAME}}{'MB':>10}{'share':>8}"]
+    for kind, nbytes in sorted(kinds.items(), key=lambda item: -item[1]):
+        lines.append(f"{kind:{NAME}}{mb(nbytes):>10}{nbytes / max(1, plan.live):>8.1%}")
+    return lines
+
+
+def _layers(plan: Any, rows: int) -> list[str]:
+    layers: dict[str, dict[str, int]] = {}
+    for share in plan.shares:
+        row = layers.setdefault(share.layer, {})
+        column = COLUMN_OF.get(share.kind, "temporary")
+        row[column] = row.get(column, 0) + share.nbytes
+        row["total"] = row.get("total", 0) + share.nbytes
+    ordered = sorted(layers.items(), key=lambda item: -item[1]["total"])
+    lines = [_row("layer, MB", COLUMNS)]
+    lines += [_row(name or "(of no layer)", _cells([row])) for name, row in ordered[:rows]]
+    if ordered[rows:]:
+        lines.append(_row(f"({len(ordered) - rows} others)", _cells([row for _, row in ordered[rows:]])))
+    return [*lines, _row("total", _cells(layers.values()))]
+
+
+def _cells(rows: Iterable[dict[str, int]]) -> list[str]:
+    rows = list(rows)
+    sums = [sum(row.get(column, 0) for row in rows) for column in COLUMNS]
+    return [mb(nbytes) if nbytes else "" for nbytes in sums]
+
+
+def _row(name: str, cells: Iterable[str]) -> str:
+    short = name if len(name) <= 22 else f"..{name[-20:]}"
+    widths = (9, 10, 9, 9, 10, 10)
+    return (f"{short:22}" + "".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))).rstrip()
+
+
+def by_kind(shares: Iterable[Share]) -> dict[str, int]:
+    """Bytes by kind."""
+    kinds: dict[str, int] = {}
+    for share in shares:
+        kinds[share.kind] = kinds.get(share.kind, 0) + share.nbytes
+    return kinds

@@ -1,0 +1,207 @@
+"""Calls of a step on a device that only plans, and what its memory is for at the peak."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from alpha.core.tensor import Tensor
+from alpha.errors import CaptureWarning, DryRunError, OutOfMemoryError
+from alpha.runtime import MemoryStats
+from alpha.runtime.arena.places import Block
+from alpha.runtime.cuda.array import DeviceArray
+from alpha.runtime.cuda.cuda_device import CudaDevice
+from alpha.runtime.cuda.planning.ledger import Ledger, Life
+from alpha.runtime.cuda.planning.planning_device import PlanningDevice, PlanningDriver
+from alpha.step.dry import in_place_of_the_gpu
+from alpha.step.memory.subjects import Scene, Subject
+from alpha.step.memory.step_place import BETWEEN, OWN, UPDATE, Where, roots_of
+from alpha.step.stand_ins import stand_in
+
+PARAMETERS, BUFFERS, GRADIENTS, STATE = "parameters", "buffers", "gradients", "optimizer state"
+KEPT, INPUTS, TEMPORARY = "kept for backward", "inputs and data", "temporary and results"
+TABLES, ELSEWHERE = "tables and workspaces", "elsewhere in the program"
+LEAST_CALLS, MOST_CALLS = 4, 12  # of a step: the first ones make the optimizer's state, and are captured
+
+
+@dataclass(frozen=True)
+class Share:
+    """Memory of one kind and one layer at the moment of the peak."""
+
+    kind: str
+    layer: str
+    nbytes: int
+
+
+@dataclass
+class Run:
+    """Calls of a step on a planning device."""
+
+    steps: list[MemoryStats]
+    captured: bool
+    launches: int
+
+
+def simulate(
+    subject: Subject,
+    device: PlanningDevice,
+    real: CudaDevice | None,
+    ledger: Ledger | None = None,
+    where: Where | None = None,
+) -> Run:
+    """Run a step on a planning device until two calls take the same memory; closes the device.
+
+    Args:
+        real: the opened GPU, whose other arrays take room, too.
+        ledger, where: note what is found, if given.
+
+    Raises:
+        OutOfMemoryError: the device has a limit, and the step needs more.
+        DryRunError: see `memory_plan`.
+    """
+    steps: list[MemoryStats] = []
+    reached: set[int] = set()  # blocks of the real device, by their ids
+    driver, held = device.driver, held_by(real, subject.captured)
+    assert isinstance(driver, PlanningDriver)
+    with _explained(subject.title), ExitStack() as stack:
+        stack.callback(device.close)
+        stack.enter_context(in_place_of_the_gpu(device))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore", CaptureWarning)
+        if where is not None:
+            stack.enter_context(where.watching())
+        try:
+            things, _ = stand_in(subject.things, device, reached)
+            reached.update([id(tensor.array.block) for tensor in subject.replaced if hasattr(tensor.array, "block")])
+            others = place_elsewhere(device, held, reached)  # which stays there
+            scene = subject.scene(things)
+            if ledger is not None and where is not None:
+                where.follow(scene.modules)
+                ledger.tell(others, ELSEWHERE)
+                tell(ledger, scene)
+                device.at_mark = lambda: tell_gradients(ledger, scene)
+            device.reset_peak()
+            launches = 0
+            calls = stack.enter_context(closing(subject.calls(things)))
+            for _ in islice(calls, MOST_CALLS):
+                steps.append(device.memory_stats())
+                device.reset_peak()
+                launches, driver.launches = len(driver.launches) or launches, []
+                if ledger is not None:
+                    tell(ledger, scene)
+                waits = subject.captured and driver.captures and not driver.replays
+                if len(steps) >= LEAST_CALLS and not waits and _settled(*steps[-2:]):
+                    break
+        finally:
+            device.at_mark = lambda: None
+    return Run(steps, bool(driver.replays), launches)
+
+
+def _settled(before: MemoryStats, now: MemoryStats) -> bool:
+    return (before.live, before.peak, before.reserved) == (now.live, now.peak, now.reserved)
+
+
+@contextmanager
+def _explained(title: str) -> Iterator[None]:
+    try:
+        yield
+    except (OutOfMemoryError, KeyboardInterrupt):
+        raise
+    except DryRunError as error:
+        raise DryRunError(f"the memory of {title} cannot be planned: {error}") from None
+    except Exception as error:
+        raise DryRunError(f"the memory of {title} cannot be planned: {type(error).__name__}: {error}") from error
+
+
+# -- what blocks are for --------------------------------------------------------------------------
+
+
+def tell(ledger: Ledger, scene: Scene) -> None:
+    """Tell the ledger which blocks are parameters, gradients, buffers, states and inputs."""
+    layers = {}
+    for root in roots_of(scene.modules):
+        for name, parameter in root.named_parameters():
+            layers[id(parameter)] = layer = name.rpartition(".")[0] or type(root).__name__
+            ledger.tell(parameter.array, PARAMETERS, layer, again=True)
+        for name, buffer in root.named_buffers():
+            ledger.tell(buffer.array, BUFFERS, name.rpartition(".")[0] or type(root).__name__, again=True)
+    for optimizer in scene.optimizers:
+        for trained, slots in optimizer.state.items():
+            for value in slots.values():
+                array = value.array if isinstance(value, Tensor) else value
+                ledger.tell(array, STATE, layers.get(id(trained), ""), again=True)
+        for group in optimizer.param_groups:  # those of no module
+            for parameter in group["params"]:
+                ledger.tell(parameter.array, PARAMETERS)
+    for tensor in scene.inputs:
+        ledger.tell(tensor.array, INPUTS)
+    tell_gradients(ledger, scene)
+
+
+def tell_gradients(ledger: Ledger, scene: Scene) -> None:
+    """Tell the ledger which blocks are gradients of parameters now."""
+    for root in roots_of(scene.modules):
+        for name, parameter in root.named_parameters():
+            if parameter._grad is not None:
+                ledger.tell(parameter._grad.array, GRADIENTS, name.rpartition(".")[0] or type(root).__name__)
+    for optimizer in scene.optimizers:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter._grad is not None:
+                    ledger.tell(parameter._grad.array, GRADIENTS)
+
+
+def kind_of(ledger: Ledger, life: Life) -> str:
+    """The kind of a block, in words."""
+    if life.kind:
+        return life.kind
+    if life.phase == BETWEEN:
+        return INPUTS
+    if life.phase == OWN:
+        return TABLES
+    return KEPT if ledger.waits_for_backward(life) else TEMPORARY
+
+
+def moment_of(ledger: Ledger) -> str:
+    """The part of a step that reaches the peak, in words."""
+    last = ledger.at_peak()[-1:]
+    if not last or last[0].phase in (OWN, BETWEEN):
+        return "the beginning of a step"
+    if last[0].phase == UPDATE:
+        return "the update of the optimizer"
+    return f"the {last[0].phase} pass" + (f" of {last[0].layer}" if last[0].layer else "")
+
+
+def shares_of(ledger: Ledger, live: int) -> list[Share]:
+    """Parts of the peak, by kind and layer, the largest first."""
+    sums: dict[tuple[str, str], int] = {}
+    for life in ledger.at_peak():
+        key = kind_of(ledger, life), life.layer
+        sums[key] = sums.get(key, 0) + life.nbytes
+    rest = live - sum(sums.values())  # between two replays the memory of a graph is not free
+    if rest > 0:
+        sums[TEMPORARY, ""] = sums.get((TEMPORARY, ""), 0) + rest
+    return sorted([Share(*key, nbytes) for key, nbytes in sums.items()], key=lambda share: -share.nbytes)
+
+
+def held_by(device: CudaDevice | None, captured: bool) -> tuple[list[Block], int]:
+    """The blocks on a device that are not its own, and the bytes of its graphs, which captured steps share."""
+    if device is None:
+        return [], 0
+    gc.collect()  # what is garbage by then is none of it
+    own = device.own_blocks()
+    blocks = [*device.arena.live_blocks(), *device.scratch.live_blocks()]
+    return [block for block in blocks if id(block) not in own], 0 if captured else device.graphs.alive_bytes
+
+
+def place_elsewhere(device: PlanningDevice, held: tuple[list[Block], int], reached: set[int]) -> DeviceArray | None:
+    """Take as much memory as those of these blocks that a step does not reach."""
+    blocks, nbytes = held
+    nbytes += sum([block.nbytes for block in blocks if id(block) not in reached])
+    return device.empty(nbytes, np.uint8) if nbytes else None

@@ -1,0 +1,124 @@
+"""The memory of a Trainer's steps before they run, with its data set, its batches and its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+
+from alpha.core import numerics
+from alpha.data import DataLoader
+from alpha.data.collate import mapped
+from alpha.errors import DryRunError
+from alpha.runtime import Device, get_device
+from alpha.step.memory.planned import StepMemory, target_of
+from alpha.step.memory.subjects import Scene, Subject
+from alpha.train.batches.feed import Arguments, StreamingFeed
+from alpha.train.batches.host import HostBatches, check_loader
+
+SETTINGS = ("accumulate", "clip_norm", "ema")
+
+
+def memory_plan(
+    trainer: Any, loader: DataLoader, gpu: str | Device | None = None, memory: float | None = None
+) -> StepMemory:
+    """See `Trainer.memory_plan`."""
+    with numerics.precision(trainer.precision):
+        return StepMemory(subject_of(trainer, loader), target_of(gpu, memory), trainer.precision)
+
+
+def subject_of(trainer: Any, loader: DataLoader, batch: int | None = None, **changes: Any) -> Subject:
+    """The steps of a trainer on a loader, as something that can be planned.
+
+    Args:
+        batch: another batch size.
+        changes: other arguments of the Trainer.
+    """
+    check_loader(loader)
+    if trainer._ranks.many:
+        raise DryRunError(
+            "the memory of a Trainer that is one of several processes cannot be planned: plan that of one process "
+            "alone, with the batch of one of them"
+        )
+    settings = {
+        "precision": trainer.precision,
+        "capture": trainer.capture,
+        "resident": trainer.resident,
+        **{name: getattr(trainer, name) for name in SETTINGS},
+        **changes,
+    }
+    things = {
+        "model": trainer.model,
+        "optimizers": trainer.optimizers,
+        "loss": trainer.loss,
+        "step": trainer._user_step,
+        "augment": trainer.augment,
+        "averaged": trainer.averaged,
+        "resident": trainer._residents.find(loader.dataset),
+        "counted": [(tally.sums, tally.named.sums) for tally in (trainer._trained, trainer._tested)],
+    }
+    size = min(batch or loader.batch_size or 1, loader.samples)
+    make, captured = type(trainer), settings["capture"] is not False
+    return Subject(
+        "a step of training",
+        things,
+        lambda copy: Scene([copy["model"]], list(copy["optimizers"])),
+        lambda copy: _steps(make, copy, settings, loader, size),
+        captured,
+        size,
+        lambda wanted: subject_of(trainer, loader, wanted, **changes),
+        loader.samples,
+    )
+
+
+def _steps(
+    make: Callable[..., Any], copy: dict[str, Any], settings: dict[str, Any], loader: DataLoader, size: int
+) -> Generator[None, None, None]:
+    """Steps of a trainer of copies on the planned device."""
+    del copy["counted"]  # the trainer of the copies counts by itself
+    if copy["step"] is not None:
+        settings = {**settings, "step": copy["step"]}
+    else:
+        settings = {**settings, "loss": copy["loss"]}
+    device: Any = get_device("cuda")  # that of the plan
+    device.driver.readable = True  # what is made before the first step may read values, of which no size depends
+    trainer = make(copy["model"], copy["optimizers"], device, **settings)
+    trainer.augment, trainer.averaged = copy["augment"], copy["averaged"]
+    if (resident := copy["resident"]) is not None and trainer.resident is not False:
+        trainer._residents.take(loader.dataset, resident)
+    copy.clear()
+    trainer._trained.begin("a plan")
+    feed, train = trainer._begin_training(loader)
+    device.driver.readable = False
+    examples = _Examples(loader, size) if isinstance(feed, StreamingFeed) else None
+    batches = _sizes(size) if examples is None else StreamingFeed(examples, device).arguments()  # type: ignore[arg-type]
+    with closing(batches):
+        for arguments in batches:
+            train(*arguments)
+            yield
+
+
+def _sizes(size: int) -> Generator[Arguments, None, None]:
+    """The arguments of steps that take their batches from the device."""
+    while True:
+        yield (size,)
+
+
+class _Examples:
+    """Batches like those of a loader, without their values and without end."""
+
+    def __init__(self, loader: DataLoader, size: int) -> None:
+        self.batch_size, self.dataset = size, range(max(size, loader.samples))
+        sample = HostBatches(loader).batch(np.arange(1))
+
+        def example(values: Any) -> Any:
+            shape = (size, *values.shape[1:]) if values.ndim else ()
+            return np.broadcast_to(np.zeros((), values.dtype), shape)
+
+        self._batch = mapped(sample, example)
+
+    def __iter__(self) -> Generator[Any, None, None]:
+        while True:
+            yield self._batch

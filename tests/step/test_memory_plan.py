@@ -1,0 +1,267 @@
+"""The plan of a step's memory equals what the device counts when the step is run."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpha
+import alpha.nn.functional as F
+from alpha import OutOfMemoryError, nn
+from alpha.data import ArrayDataset, DataLoader
+from alpha.errors import DeviceError, DryRunError
+from alpha.runtime.arena.arena import Growth
+from alpha.runtime.cuda.cuda_device import CudaDevice
+from alpha.runtime.cuda.driver_dry import DryDriver, dry_properties
+from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
+from alpha.runtime.cuda.planning.planning_device import OF_A_GPU, Growths, PlanningDevice, PlanningDriver
+from alpha.runtime.registry import standing_in
+from alpha.train import Trainer
+
+
+class Silent(EmulatedDriver):
+    """The emulated driver with its memory; it does not compute what is launched."""
+
+    compile, load, function = DryDriver.compile, DryDriver.load, DryDriver.function  # type: ignore[assignment]
+
+    def launch(self, *_: Any) -> None: ...
+
+
+def emulated() -> CudaDevice:
+    return CudaDevice(Silent())
+
+
+def as_a_gpu() -> CudaDevice:
+    """A device whose arenas are ranges that grow, as those of a GPU, and from which nothing is read."""
+    return planning("sm_90a", OF_A_GPU)
+
+
+def in_segments() -> CudaDevice:
+    """A GPU without virtual memory management."""
+    return planning("sm_80", (Growth.EXACT, Growth.EXACT))
+
+
+def planning(arch: str, growths: Growths) -> CudaDevice:
+    driver = PlanningDriver(dry_properties(arch), growths, 80_000_000_000)
+    driver.readable = True
+    return PlanningDevice(driver)
+
+
+@pytest.fixture(params=[emulated, as_a_gpu, in_segments])
+def device(request: pytest.FixtureRequest) -> Iterator[CudaDevice]:
+    made = request.param()
+    gc.collect()
+    with standing_in(made):
+        yield made
+    made.close()
+
+
+class Convolutions(nn.Module):
+    """Convolutions, batch normalisation, a residual branch, writes in place, dropout."""
+
+    def __init__(self) -> None:
+        self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(inplace=True))
+        self.block = nn.Sequential(nn.Conv2d(16, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16))
+        self.head = nn.Sequential(nn.MaxPool2d(2), nn.Dropout(0.2), nn.Flatten(), nn.Linear(16 * 16, 10))
+
+    def forward(self, x: alpha.Tensor) -> alpha.Tensor:
+        x = self.stem(x)
+        return self.head(F.relu(x + self.block(x)))
+
+
+class Checkpointed(nn.Module):
+    def __init__(self) -> None:
+        self.stem, self.head = nn.Conv2d(3, 16, 3, padding=1), nn.Linear(16, 10)
+        self.blocks = nn.ModuleList([nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.ReLU()) for _ in range(3)])
+
+    def forward(self, x: alpha.Tensor) -> alpha.Tensor:
+        x = self.stem(x)
+        for block in self.blocks:
+            x = alpha.checkpoint(block, x)
+        return self.head(x.mean((1, 2)))
+
+
+class Words(nn.Module):
+    def __init__(self) -> None:
+        self.embedding, self.lstm, self.head = (
+            nn.Embedding(50, 24),
+            nn.LSTM(24, 32, batch_first=True),
+            nn.Linear(32, 10),
+        )
+
+    def forward(self, x: alpha.Tensor) -> alpha.Tensor:
+        return self.head(self.lstm(self.embedding(x))[0][:, -1])
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        self.embedding, self.head = nn.Embedding(50, 32), nn.Linear(32, 10)
+        self.layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+
+    def forward(self, x: alpha.Tensor) -> alpha.Tensor:
+        return self.head(self.layer(self.embedding(x)).mean(1))
+
+
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], alpha.Tensor]]] = {
+    "convolutions": (Convolutions, lambda batch: alpha.zeros(batch, 8, 8, 3)),
+    "checkpointed": (Checkpointed, lambda batch: alpha.zeros(batch, 8, 8, 3)),
+    "words": (Words, lambda batch: alpha.zeros(batch, 6, dtype="int32")),
+    "attention": (Attention, lambda batch: alpha.zeros(batch, 6, dtype="int32")),
+}
+
+
+class Program:
+    """A network, its optimizer, a step and its arguments."""
+
+    def __init__(self, name: str, captured: bool, batch: int = 48, optimizer: Any = alpha.optim.Adam) -> None:
+        make, data = NETWORKS[name]
+        alpha.manual_seed(2)
+        self.net = make().to("cuda")
+        self.optimizer = optimizer(self.net.parameters(), lr=0.01)
+        self.x, self.y = data(batch).to("cuda"), alpha.zeros(batch, dtype="int32").to("cuda")
+        net, optimizer = self.net, self.optimizer
+
+        def step(x: alpha.Tensor, y: alpha.Tensor) -> alpha.Tensor:
+            loss = F.cross_entropy(net(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        self.step = alpha.capture(step) if captured else step
+
+
+def measured(device: CudaDevice, program: Program, calls: int) -> tuple[int, int]:
+    """Peak and reserved bytes after so many calls, while the program holds the last result."""
+    device.reset_peak()
+    result = None
+    for _ in range(calls):
+        result = program.step(program.x, program.y)
+    stats = device.memory_stats()
+    del result
+    return stats.peak, stats.reserved
+
+
+@pytest.mark.parametrize("captured", [False, True], ids=["eager", "captured"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_plan_is_what_the_device_counts(device: CudaDevice, name: str, captured: bool) -> None:
+    program = Program(name, captured)
+    plan = alpha.memory_plan(program.step, program.x, program.y)
+    assert plan.captured is captured
+    assert (plan.live, plan.reserved) == measured(device, program, len(plan.steps))
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "resident": {},
+    "streamed": {"resident": False},
+    "parts": {"capture": False, "accumulate": 2, "clip_norm": 1.0},
+    "mean": {"ema": 0.9},
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_training_with_its_data(device: CudaDevice, settings: dict[str, Any]) -> None:
+    alpha.manual_seed(2)
+    net = Convolutions().to("cuda")
+    trainer = Trainer(net, alpha.optim.Adam(net.parameters()), "cuda", **settings)
+    data = ArrayDataset(np.zeros((640, 8, 8, 3), np.uint8), np.zeros(640, np.int64))
+    loader = DataLoader(data, 64)
+    plan = trainer.memory_plan(loader)
+    trainer._kernels.dry_runs = lambda *_: []  # type: ignore[method-assign]
+    device.reset_peak()
+    trainer.train_epoch(loader)
+    stats = device.memory_stats()
+    assert plan.live == stats.peak
+    if not device.arena.is_isolated:  # what has arrays of its own has fewer after the epoch
+        assert plan.reserved == stats.reserved
+
+
+@pytest.mark.parametrize("device", [emulated, as_a_gpu], indirect=True)
+@pytest.mark.parametrize("captured", [False, True], ids=["eager", "captured"])
+def test_the_largest_batch_is_obeyed(device: CudaDevice, captured: bool) -> None:
+    """A batch that fits runs under the limit, and one sample more does not."""
+    limit = 16 * 2**20
+    batch = alpha.memory_plan(*called(Program("convolutions", captured))).largest_batch(limit)
+    for size, fits in ((batch, True), (batch + 1, False)):
+        gc.collect()
+        device.trim()
+        program = Program("convolutions", captured, size)
+        device.set_memory_limit(limit)
+        if fits:
+            measured(device, program, 6)
+        else:
+            with pytest.raises(OutOfMemoryError):
+                measured(device, program, 6)
+        device.set_memory_limit(None)
+        del program
+
+
+def called(program: Program) -> tuple[Any, ...]:
+    return program.step, program.x, program.y
+
+
+def test_largest_batches_without_a_gpu() -> None:
+    """Search from a batch that fits and one that does not; none fits; nothing is known of the memory."""
+    net = Convolutions()
+    found = [
+        alpha.memory_plan(net, (batch, 8, 8, 3), gpu="sm_90a", memory=6e8).largest_batch() for batch in (64, 100_000)
+    ]
+    assert len(set(found)) == 1
+    plan = alpha.memory_plan(net, (64, 8, 8, 3), gpu="sm_90a")
+    assert plan.room is plan.fits is None
+    assert plan.largest_batch(6e8 - plan.overhead) == found[0]
+    assert plan.at_batch(found[0]).reserved <= 6e8 - plan.overhead < plan.at_batch(found[0] + 1).reserved
+    assert plan.largest_batch(2**20) == 0
+    with pytest.raises(ValueError, match=r"nothing is known of the memory of sm_90a: give limit="):
+        plan.largest_batch()
+    with pytest.raises(ValueError, match="no tensor with an axis among its arguments"):
+        alpha.memory_plan(lambda: net, gpu="sm_90a").largest_batch(1e9)
+
+
+def test_the_table() -> None:
+    """Every byte of the peak has a kind, and lines are at most 80 characters long."""
+    net = Convolutions()
+    optimizer = alpha.optim.Adam(net.parameters())
+
+    def step(x: alpha.Tensor, y: alpha.Tensor) -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        optimizer.step()
+
+    plan = alpha.memory_plan(step, alpha.empty(256, 8, 8, 3), alpha.zeros(256, dtype="int32"), gpu="sm_90a", memory=1e9)
+    weights = sum(-(-p.array.nbytes // 512) * 512 for p in net.parameters())
+    assert [plan.of_kind(kind) for kind in ("parameters", "optimizer state")] == [weights, 2 * weights]
+    assert plan.of_kind("kept for backward") > plan.live / 4
+    assert sum(share.nbytes for share in plan.shares) == plan.live
+    assert {"stem.0", "block.0", "head.3"} < {share.layer for share in plan.shares}
+    assert plan.process == plan.reserved + plan.overhead
+    assert plan.fits
+    text = plan.table(3)
+    assert max(map(len, text.splitlines())) <= 80
+    for part in (
+        "captured" if plan.captured else "run as usual",
+        "kept for backward",
+        "others)",
+        "as measured on an H200",
+    ):
+        assert part in text
+
+
+def test_what_cannot_be_planned() -> None:
+    net = Convolutions()
+
+    def reads(x: alpha.Tensor) -> float:
+        return net(x).sum().item()
+
+    with pytest.raises(DryRunError, match=r"the memory of reads cannot be planned: .*values are read on the host"):
+        alpha.memory_plan(reads, alpha.zeros(2, 8, 8, 3), gpu="sm_90a")
+    with pytest.raises(DeviceError, match="memory_plan: the plan is that of a GPU, and cpu is none"):
+        alpha.memory_plan(net, (2, 8, 8, 3), gpu=alpha.get_device("cpu"))
+    with pytest.raises(DeviceError, match="memory_plan: gpu='cpu' is no GPU"):
+        alpha.memory_plan(net, (2, 8, 8, 3), gpu="cpu")
+    with pytest.raises(ValueError, match="memory=0 is no positive number of bytes"):
+        alpha.memory_plan(net, (2, 8, 8, 3), gpu="sm_90a", memory=0)
