@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 __all__ = [
     "AlphaError",
     "CaptureError",
@@ -50,7 +52,27 @@ class CompileError(AlphaError, RuntimeError):
 
 
 class OutOfMemoryError(AlphaError, MemoryError):
-    """The arena cannot serve an allocation: asked, in use, reserved, limit, free on the device."""
+    """The arena cannot serve an allocation: asked, in use, reserved, limit, free on the device.
+
+    Raised in a step of training, its text also shows what the step holds, and what helps at which price. That is
+    computed when the text is first read, so a program that catches the error and goes on does not wait for it.
+    """
+
+    _explain: Callable[[], str] | None = None
+    _more = ""
+
+    def explain_by(self, explain: Callable[[], str]) -> None:
+        """Let `explain` tell more when the text is read; who is called last, and so knows the whole step, tells it."""
+        self._explain, self._more = explain, ""
+
+    def __str__(self) -> str:
+        explain, self._explain = self._explain, None  # an error in it leads to this text again
+        if explain is not None:
+            try:
+                self._more = explain()
+            except Exception as error:
+                self._more = f"alpha.memory_plan cannot tell more: {type(error).__name__}: {error}"
+        return f"{super().__str__()}\n\n{self._more}" if self._more else super().__str__()
 
 
 class DataError(AlphaError, ValueError):

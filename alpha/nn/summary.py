@@ -200,7 +200,7 @@ class _Ledger:
     def _kept(self, node: Function) -> int:
         """Bytes that this node is the first to hold: saved arrays and array attributes."""
         total = 0
-        for value in _arrays(list(vars(node).values())):
+        for value in arrays_in(list(vars(node).values())):
             root = _root(value)
             if id(root) not in self._memory:
                 self._memory.add(id(root))
@@ -248,10 +248,11 @@ def _root(array: Array) -> Any:
     return array
 
 
-def _arrays(values: Iterable[Any]) -> Iterator[Array]:
+def arrays_in(values: Iterable[Any]) -> Iterator[Array]:
+    """The arrays among some values, and in tuples and lists among them."""
     for value in values:
         if isinstance(value, (tuple, list)):
-            yield from _arrays(value)
+            yield from arrays_in(value)
         elif isinstance(value, np.ndarray) or hasattr(value, "block"):
             yield value
 

@@ -15,7 +15,7 @@ import copy
 import functools
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from alpha.autograd.grad_mode import is_grad_enabled
@@ -38,6 +38,12 @@ from alpha.step.watch import Watch
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def on_shortage(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], held: set[int] | None) -> str:
+    """Say what a captured step holds that found no memory; alpha/step/memory/shortage.py puts its own in this place."""
+    return ""
+
 
 MOST_GRAPHS = 16  # of one step; the one that was not replayed for the longest time is dropped first
 MOST_KINDS = 64  # of calls that are remembered; the oldest is forgotten first
@@ -119,6 +125,7 @@ class Captured(Generic[P, R]):
         self._ran = Ran()
         self._known = False  # whether it has run once and nothing spoke against a capture
         self._warned = False
+        self._held: set[int] | None = None  # the blocks that were held before the last call that was no replay
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """A method has graphs of its own for each object."""
@@ -133,6 +140,13 @@ class Captured(Generic[P, R]):
         return Captured(copy.deepcopy(self.captured_function, memo), self.strict)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return self._called(*args, **kwargs)
+        except OutOfMemoryError as error:
+            error.explain_by(functools.partial(on_shortage, self, args, kwargs, self._held))
+            raise
+
+    def _called(self, *args: P.args, **kwargs: P.kwargs) -> R:
         device = opened("cuda")
         if not isinstance(device, CudaDevice) or not device.driver.owner.here or recording.active() is not None:
             return self.captured_function(*args, **kwargs)
@@ -225,6 +239,7 @@ class Captured(Generic[P, R]):
             self._refuse(kind, why)
 
     def _run(self, device: CudaDevice, kind: Kind, arguments: Arguments) -> Any:
+        self._held = device.memory.block_ids()
         if any(tensor._requires_grad for tensor in arguments.tensors):
             self._refuse(kind, "an argument requires a gradient")
             return self.captured_function(*arguments.args, **arguments.kwargs)

@@ -20,7 +20,7 @@ from alpha.data import ArrayDataset, DataLoader
 from alpha.data.checks import whole_number
 from alpha.data.collate import mapped, merged
 from alpha.data.loader import HELD_BY
-from alpha.errors import CheckpointError, DataError, DeviceError, TrainingError
+from alpha.errors import CheckpointError, DataError, DeviceError, OutOfMemoryError, TrainingError
 from alpha.module.module import device_of
 from alpha.module.parameter import Uninitialized
 from alpha.nn import Module
@@ -69,7 +69,7 @@ from alpha.train.objective import (
     writes,
 )
 from alpha.train.schedules import after_epoch, after_step, check_accepted
-from alpha.train.trainer_memory import memory_plan
+from alpha.train.trainer_memory import memory_plan, shortage
 from alpha.train.trainer_ranks import Ranks, own_share
 from alpha.train.trainer_state import load_state_dict, state_dict
 
@@ -207,7 +207,12 @@ class Trainer:
     def _train_epoch(self, loader: DataLoader, steps: int | None, report: Report | None) -> Result:
         """See `train_epoch`; `report(step, loss)` gets the mean loss of about READ_EVERY steps, again and again."""
         with self._ranks.share(loader, True, self._in_shares(loader)):
-            return self._train_part(loader, steps, report)
+            held = self.device.memory.block_ids() if isinstance(self.device, CudaDevice) else set()
+            try:
+                return self._train_part(loader, steps, report)
+            except OutOfMemoryError as error:
+                error.explain_by(partial(shortage, self, loader, held))
+                raise
 
     def _train_part(self, loader: DataLoader, steps: int | None, report: Report | None) -> Result:
         """Train on this process's part of an epoch."""

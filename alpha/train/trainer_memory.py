@@ -13,11 +13,13 @@ from alpha.data import DataLoader
 from alpha.data.collate import mapped
 from alpha.errors import DryRunError
 from alpha.runtime import Device, get_device
-from alpha.step.memory.planned import StepMemory, target_of
+from alpha.step.memory.planned import StepMemory, Target, target_of
+from alpha.step.memory.shortage import Remedy, explained
 from alpha.step.memory.subjects import Scene, Subject
 from alpha.train.batches.feed import Arguments, StreamingFeed
 from alpha.train.batches.host import HostBatches, check_loader
 
+MOST_INPUTS = 8  # tensors of batches under way: two batches take turns
 SETTINGS = ("accumulate", "clip_norm", "ema")
 
 
@@ -65,16 +67,49 @@ def subject_of(trainer: Any, loader: DataLoader, batch: int | None = None, **cha
         "a step of training",
         things,
         lambda copy: Scene([copy["model"]], list(copy["optimizers"])),
-        lambda copy: _steps(make, copy, settings, loader, size),
+        lambda copy, scene: _steps(make, copy, scene, settings, loader, size),
         captured,
         size,
         lambda wanted: subject_of(trainer, loader, wanted, **changes),
         loader.samples,
+        other_precision=lambda name: subject_of(trainer, loader, batch, **{**changes, "precision": name}),
     )
 
 
+def shortage(trainer: Any, loader: DataLoader, held: set[int]) -> str:
+    """The text of an error for want of memory: what a step of a trainer holds, and what helps at which price.
+
+    Args:
+        held: the ids of the blocks that were there before the epoch.
+    """
+    subject = subject_of(trainer, loader)
+
+    def others(target: Target) -> list[Remedy]:
+        def changed(**changes: Any) -> StepMemory:
+            return StepMemory(subject_of(trainer, loader, **changes), target, trainer.precision)
+
+        parts, found = 2 * trainer.accumulate, []
+        if subject.batch >= parts:
+            text = "gradients of the same batch, in parts"
+            found.append(Remedy(f"Trainer(.., accumulate={parts})", lambda: changed(accumulate=parts), text))
+        if trainer._residents.find(loader.dataset) is not None or trainer.resident:
+            sample = HostBatches(loader).batch(np.arange(1))
+            copied: list[int] = []
+            mapped(sample, lambda values: copied.append(values.nbytes * subject.batch))
+            text = f"each step copies {sum(copied) / 1e6:,.1f} MB from the host"
+            found.append(Remedy("Trainer(.., resident=False)", lambda: changed(resident=False), text))
+        return found
+
+    return explained(subject, held, others, trainer.precision)
+
+
 def _steps(
-    make: Callable[..., Any], copy: dict[str, Any], settings: dict[str, Any], loader: DataLoader, size: int
+    make: Callable[..., Any],
+    copy: dict[str, Any],
+    scene: Scene,
+    settings: dict[str, Any],
+    loader: DataLoader,
+    size: int,
 ) -> Generator[None, None, None]:
     """Steps of a trainer of copies on the planned device."""
     del copy["counted"]  # the trainer of the copies counts by itself
@@ -86,16 +121,23 @@ def _steps(
     device.driver.readable = True  # what is made before the first step may read values, of which no size depends
     trainer = make(copy["model"], copy["optimizers"], device, **settings)
     trainer.augment, trainer.averaged = copy["augment"], copy["averaged"]
-    if (resident := copy["resident"]) is not None and trainer.resident is not False:
-        trainer._residents.take(loader.dataset, resident)
+    if copy["resident"] is not None and trainer.resident is not False:
+        trainer._residents.take(loader.dataset, copy["resident"])
     copy.clear()
     trainer._trained.begin("a plan")
     feed, train = trainer._begin_training(loader)
     device.driver.readable = False
+    scene.modules += [] if trainer.averaged is None else [trainer.averaged]
+    if (resident := trainer._residents.find(loader.dataset)) is not None:
+        scene.inputs += [resident.inputs, resident.targets, resident.order]
+    del resident
     examples = _Examples(loader, size) if isinstance(feed, StreamingFeed) else None
-    batches = _sizes(size) if examples is None else StreamingFeed(examples, device).arguments()  # type: ignore[arg-type]
+    streamed: Any = examples
+    batches = _sizes(size) if examples is None else StreamingFeed(streamed, device).arguments()
     with closing(batches):
         for arguments in batches:
+            if examples is not None and len(scene.inputs) < MOST_INPUTS:
+                mapped(arguments[0], scene.inputs.append)
             train(*arguments)
             yield
 

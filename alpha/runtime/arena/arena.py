@@ -45,6 +45,7 @@ class Arena(Places):
         small_bytes: blocks up to this size are pieces of slabs; 0: none are.
         label: names the blocks that are allocated while it is set.
         growth: what segments are.
+        explain: tells more in the text of an `OutOfMemoryError`, when that is read.
     """
 
     small_bytes = SMALL_BYTES
@@ -65,6 +66,7 @@ class Arena(Places):
         is_isolated = growth is Growth.ISOLATED
         super().__init__(segments, meter, 0 if is_isolated else self.small_bytes, is_isolated)
         self.label = ""
+        self.explain: Callable[[], str] | None = None
         self._free_on_device, self._spare = free_on_device, spare
         self.growth = growth
         self._grain = segments.grain
@@ -82,7 +84,10 @@ class Arena(Places):
                 block = self._obtain(size)
             if block is not None:
                 return block
-        raise OutOfMemoryError(self._shortage(nbytes))
+        error = OutOfMemoryError(self._shortage(nbytes))
+        if self.explain is not None:
+            error.explain_by(self.explain)
+        raise error
 
     @change
     def _obtain(self, size: int) -> Block | None:
@@ -174,6 +179,10 @@ class Arena(Places):
             self._reclaim()
             self._end()
             return sorted([(size, label) for _, size, label in self._live.values()], reverse=True)[:count]
+
+    def block_ids(self) -> set[int]:
+        """The ids of the blocks that somebody holds; nothing of the arena changes."""
+        return {id(block) for reference in tuple(self._live) if (block := reference()) is not None}
 
     @change
     def live_blocks(self) -> list[Block]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Container
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import ClassVar, TypeAlias, TypeVar
 
 from alpha.errors import OutOfMemoryError
 from alpha.runtime import recording
@@ -26,9 +26,12 @@ class CudaMemory:
     """Both arenas, which share one limit and give way to each other, and the graphs, which hold scratch memory.
 
     Attributes:
+        on_shortage: tells for errors what its blocks are for; alpha/step/memory/shortage.py puts its own here.
         total: counts the bytes of both.
         leases: what is shared with other libraries.
     """
+
+    on_shortage: ClassVar[Callable[[CudaMemory], str]] = lambda memory: ""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -54,7 +57,12 @@ class CudaMemory:
         free_bytes: Callable[[], int] = lambda: self._driver.memory_info()[0]  # noqa: E731
         made = kind(raw.allocate, raw.free, free_bytes, raw.growth, total=self.total, spare=spare)
         made.segments.held = raw.held and partial(held, raw.held)
+        made.explain = lambda: self.on_shortage()
         return made
+
+    def block_ids(self) -> set[int]:
+        """The ids of all blocks that somebody holds."""
+        return self.arena.block_ids() | self.scratch.block_ids()
 
     def stats(self) -> MemoryStats:
         self._driver.owner.check("memory_stats")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from alpha.core import numerics
@@ -18,9 +18,9 @@ from alpha.runtime.cuda.planning.planning_device import OF_A_GPU, PlanningDevice
 from alpha.step.dry import known_gpus
 from alpha.step.memory.largest import largest
 from alpha.step.memory.plan_table import table_of
-from alpha.step.memory.simulation import moment_of, shares_of, simulate
-from alpha.step.memory.subjects import Subject, subject_of
+from alpha.step.memory.simulation import Held, held_on, moment_of, shares_of, simulate
 from alpha.step.memory.step_place import Where
+from alpha.step.memory.subjects import Scene, Subject, subject_of
 
 LOADED_LATER = 64_000_000  # bytes for kernels and graphs that an opened GPU has not loaded yet, if NVML tells nothing
 
@@ -30,12 +30,12 @@ class Target:
     """A GPU for which memory is planned.
 
     Attributes:
-        real: the opened device, or None.
+        held: by the program on the opened device.
         room: bytes that Alpha may hold there, None if that is not known.
     """
 
     make: Callable[[Ledger | None], PlanningDevice]
-    real: CudaDevice | None
+    held: Held
     name: str
     overhead: int
     overhead_from: str
@@ -69,14 +69,14 @@ class StepMemory:
         self.precision = precision or numerics.get_precision()
         where = Where()
         ledger = Ledger(where)
-        run = simulate(subject, target.make(ledger), target.real, ledger, where)
+        run = simulate(subject, target.make(ledger), target.held, ledger, where)
         self.gpu, self.batch = target.name, subject.batch
         self.captured, self.launches = run.captured, run.launches
         self.steps = tuple(run.steps)
         self.live = max(stats.peak for stats in run.steps)
         self.reserved = run.steps[-1].reserved
         self.overhead, self.overhead_from = target.overhead, target.overhead_from
-        self.room = target.room
+        self.room, self._most = target.room, run.most
         self.shares = tuple(shares_of(ledger, self.live))
         self.when = moment_of(ledger)
 
@@ -90,7 +90,7 @@ class StepMemory:
         """True if the step fits on the GPU; None if its memory is not known."""
         if self.room is None:
             return None
-        return self.reserved <= self.room or self._obeys(self._subject, self.room)
+        return self.live <= self.room and (self._most <= self.room or self._obeys(self._subject, self.room))
 
     def of_kind(self, kind: str) -> int:
         """The bytes of one kind at the peak, such as "parameters" or "kept for backward"."""
@@ -125,24 +125,45 @@ class StepMemory:
 
     def at_batch(self, batch: int) -> StepMemory:
         """The plan of the same step with another batch."""
-        with numerics.precision(self.precision):
-            return StepMemory(self._subject.at_batch(batch), self._target)
+        return self._of(self._subject.at_batch(batch))
+
+    def in_precision(self, name: str) -> StepMemory:
+        """The plan of the same step in another precision."""
+        return self._of(self._subject.in_precision(name), name)
+
+    def with_change(self, change: Callable[[Scene], None]) -> StepMemory:
+        """The plan of the same step, of whose copy `change` has changed something."""
+
+        def scene(things: Any) -> Scene:
+            found = self._subject.scene(things)
+            change(found)
+            return found
+
+        return self._of(replace(self._subject, scene=scene))
+
+    def _of(self, subject: Subject, precision: str = "") -> StepMemory:
+        with numerics.precision(precision or self.precision):
+            return StepMemory(subject, self._target, precision or self.precision)
 
     def _planned(self, batch: int, room: int) -> int | None:
         """Bytes that are held with this batch, None if they are more than `room`."""
-        return self._held(self._subject.at_batch(batch), room)
+        subject = self._subject.at_batch(batch)
+        with numerics.precision(self.precision):
+            run = simulate(subject, self._target.make(None), self._target.held)
+        if max(stats.peak for stats in run.steps) > room:
+            return None
+        return run.steps[-1].reserved if run.most <= room or self._obeys(subject, room) else None
 
     def _obeys(self, subject: Subject, room: int) -> bool:
-        return self._held(subject, room) is not None
-
-    def _held(self, subject: Subject, room: int) -> int | None:
+        """True if the arenas manage with less than they would take, as they do under a limit."""
         device = self._target.make(None)
         device.set_memory_limit(room)
         try:
             with numerics.precision(self.precision):
-                return simulate(subject, device, self._target.real).steps[-1].reserved
+                simulate(subject, device, self._target.held)
+            return True
         except OutOfMemoryError:
-            return None
+            return False
 
     def table(self, rows: int = 12) -> str:
         """A table of the peak by kind and by layer, of the `rows` largest layers, 80 columns wide."""
@@ -197,8 +218,8 @@ def memory_plan(
 # -- the GPU --------------------------------------------------------------------------------------
 
 
-def target_of(gpu: str | Device | None, memory: float | None) -> Target:
-    """The GPU for which memory is planned."""
+def target_of(gpu: str | Device | None, memory: float | None, held: set[int] | None = None) -> Target:
+    """The GPU for which memory is planned; `held`: the ids of the blocks that the program holds, None if all count."""
     if memory is not None and not (isinstance(memory, (int, float)) and memory > 0):
         raise ValueError(f"memory_plan: memory={memory!r} is no positive number of bytes, such as 80e9")
     if isinstance(gpu, str) and gpu in ARCHITECTURES:
@@ -208,7 +229,7 @@ def target_of(gpu: str | Device | None, memory: float | None) -> Target:
         free = properties.total_bytes if room is None else room
         return Target(
             lambda ledger: PlanningDevice(PlanningDriver(properties, OF_A_GPU, free), ledger),
-            None,
+            Held(),
             gpu,
             extra,
             source,
@@ -231,5 +252,10 @@ def target_of(gpu: str | Device | None, memory: float | None) -> Target:
     if total.limit is not None:
         room = min(room, total.limit)
     return Target(
-        lambda ledger: PlanningDevice.like(device, ledger), device, device.properties.name, extra, source, room
+        lambda ledger: PlanningDevice.like(device, ledger),
+        held_on(device, held),
+        device.properties.name,
+        extra,
+        source,
+        room,
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
@@ -14,14 +14,13 @@ import numpy as np
 from alpha.core.tensor import Tensor
 from alpha.errors import CaptureWarning, DryRunError, OutOfMemoryError
 from alpha.runtime import MemoryStats
-from alpha.runtime.arena.places import Block
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.planning.ledger import Ledger, Life
 from alpha.runtime.cuda.planning.planning_device import PlanningDevice, PlanningDriver
 from alpha.step.dry import in_place_of_the_gpu
-from alpha.step.memory.subjects import Scene, Subject
 from alpha.step.memory.step_place import BETWEEN, OWN, UPDATE, Where, roots_of
+from alpha.step.memory.subjects import Scene, Subject
 from alpha.step.stand_ins import stand_in
 
 PARAMETERS, BUFFERS, GRADIENTS, STATE = "parameters", "buffers", "gradients", "optimizer state"
@@ -41,24 +40,25 @@ class Share:
 
 @dataclass
 class Run:
-    """Calls of a step on a planning device."""
+    """Calls of a step on a planning device.
+
+    Attributes:
+        most: bytes that the device held at once.
+    """
 
     steps: list[MemoryStats]
     captured: bool
     launches: int
+    most: int
 
 
 def simulate(
-    subject: Subject,
-    device: PlanningDevice,
-    real: CudaDevice | None,
-    ledger: Ledger | None = None,
-    where: Where | None = None,
+    subject: Subject, device: PlanningDevice, held: Held, ledger: Ledger | None = None, where: Where | None = None
 ) -> Run:
     """Run a step on a planning device until two calls take the same memory; closes the device.
 
     Args:
-        real: the opened GPU, whose other arrays take room, too.
+        held: by the program on the opened GPU: what the step does not reach takes room, too.
         ledger, where: note what is found, if given.
 
     Raises:
@@ -67,7 +67,7 @@ def simulate(
     """
     steps: list[MemoryStats] = []
     reached: set[int] = set()  # blocks of the real device, by their ids
-    driver, held = device.driver, held_by(real, subject.captured)
+    driver = device.driver
     assert isinstance(driver, PlanningDriver)
     with _explained(subject.title), ExitStack() as stack:
         stack.callback(device.close)
@@ -79,7 +79,7 @@ def simulate(
         try:
             things, _ = stand_in(subject.things, device, reached)
             reached.update([id(tensor.array.block) for tensor in subject.replaced if hasattr(tensor.array, "block")])
-            others = place_elsewhere(device, held, reached)  # which stays there
+            others = place_elsewhere(device, held, reached, subject.captured)  # which stays there
             scene = subject.scene(things)
             if ledger is not None and where is not None:
                 where.follow(scene.modules)
@@ -88,7 +88,7 @@ def simulate(
                 device.at_mark = lambda: tell_gradients(ledger, scene)
             device.reset_peak()
             launches = 0
-            calls = stack.enter_context(closing(subject.calls(things)))
+            calls = stack.enter_context(closing(subject.calls(things, scene)))
             for _ in islice(calls, MOST_CALLS):
                 steps.append(device.memory_stats())
                 device.reset_peak()
@@ -100,7 +100,7 @@ def simulate(
                     break
         finally:
             device.at_mark = lambda: None
-    return Run(steps, bool(driver.replays), launches)
+    return Run(steps, bool(driver.replays), launches, driver.most)
 
 
 def _settled(before: MemoryStats, now: MemoryStats) -> bool:
@@ -190,18 +190,29 @@ def shares_of(ledger: Ledger, live: int) -> list[Share]:
     return sorted([Share(*key, nbytes) for key, nbytes in sums.items()], key=lambda share: -share.nbytes)
 
 
-def held_by(device: CudaDevice | None, captured: bool) -> tuple[list[Block], int]:
-    """The blocks on a device that are not its own, and the bytes of its graphs, which captured steps share."""
-    if device is None:
-        return [], 0
+@dataclass(frozen=True)
+class Held:
+    """Memory that the program holds on a device: the bytes of blocks by their ids, and of its graphs."""
+
+    blocks: Mapping[int, int] = field(default_factory=dict)
+    graphs: int = 0
+
+
+def held_on(device: CudaDevice, among: set[int] | None) -> Held:
+    """Memory that the program holds on a device, but for what the device keeps for itself.
+
+    Args:
+        among: only blocks of these ids count, if given.
+    """
     gc.collect()  # what is garbage by then is none of it
     own = device.own_blocks()
     blocks = [*device.arena.live_blocks(), *device.scratch.live_blocks()]
-    return [block for block in blocks if id(block) not in own], 0 if captured else device.graphs.alive_bytes
+    counted = {id(block): block.nbytes for block in blocks if id(block) not in own}
+    return Held({key: counted[key] for key in counted if among is None or key in among}, device.graphs.alive_bytes)
 
 
-def place_elsewhere(device: PlanningDevice, held: tuple[list[Block], int], reached: set[int]) -> DeviceArray | None:
-    """Take as much memory as those of these blocks that a step does not reach."""
-    blocks, nbytes = held
-    nbytes += sum([block.nbytes for block in blocks if id(block) not in reached])
+def place_elsewhere(device: PlanningDevice, held: Held, reached: set[int], captured: bool) -> DeviceArray | None:
+    """Take as much memory as the program holds and a step does not reach; captured steps share that of graphs."""
+    nbytes = sum([nbytes for key, nbytes in held.blocks.items() if key not in reached])
+    nbytes += 0 if captured else held.graphs
     return device.empty(nbytes, np.uint8) if nbytes else None

@@ -39,10 +39,11 @@ class Subject:
         title: names it in errors.
         things: what it consists of, of which a copy is run.
         scene: finds the objects of the copy.
-        calls: runs the copy, once for each element that is asked for.
+        calls: runs the copy, once for each element that is asked for, and adds to the scene what it makes before.
         captured: whether it is a step of `alpha.capture`.
         batch: the batch of its arguments; 0 if they have none.
         at_batch: the same step with another batch.
+        other_precision: the same step in a precision of this name; None if it runs in the one in force.
         most: the largest batch that there can be.
         replaced: tensors of the program in whose place the step has others.
     """
@@ -50,12 +51,17 @@ class Subject:
     title: str
     things: Any
     scene: Callable[[Any], Scene]
-    calls: Callable[[Any], Generator[Any, None, None]]
+    calls: Callable[[Any, Scene], Generator[Any, None, None]]
     captured: bool
     batch: int
     at_batch: Callable[[int], Subject]
     most: int = MOST
     replaced: Sequence[Tensor] = ()
+    other_precision: Callable[[str], Subject] | None = None
+
+    def in_precision(self, name: str) -> Subject:
+        """The same step, to be run in the precision of this name."""
+        return self if self.other_precision is None else self.other_precision(name)
 
 
 def subject_of(
@@ -97,7 +103,7 @@ def _scene_of_call(things: Any) -> Scene:
     return Scene(modules, [value for value in watch.reached if isinstance(value, Optimizer)], inputs)
 
 
-def _calls(things: Any) -> Generator[Any, None, None]:
+def _calls(things: Any, _: Scene) -> Generator[Any, None, None]:
     step, args, kwargs = things
     result = None
     while True:

@@ -29,6 +29,7 @@ class PlanningDriver(DryDriver):
 
     Attributes:
         captures, replays: how many have begun.
+        most: bytes that were handed out at once.
     """
 
     why_no_capture = ""
@@ -37,7 +38,7 @@ class PlanningDriver(DryDriver):
         super().__init__(properties, readable=False)
         self.growths = growths
         self._free, self._held = free, 0
-        self.captures = self.replays = 0
+        self.captures = self.replays = self.most = 0
         self._sizes: dict[int, int] = {}
         self._ends = {True: FIRST_ADDRESS, False: FIRST_ADDRESS + APART}  # by whether it is scratch memory
 
@@ -50,6 +51,7 @@ class PlanningDriver(DryDriver):
             self._ends[scratch] += nbytes if growth is Growth.RANGE else (nbytes // 512 + 1) * 512
             self._sizes[address] = nbytes
             self._held += nbytes
+            self.most = max(self.most, self._held)
             return address
 
         def free(address: int) -> None:
