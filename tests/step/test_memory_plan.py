@@ -51,7 +51,7 @@ def planning(arch: str, growths: Growths) -> CudaDevice:
     return PlanningDevice(driver)
 
 
-@pytest.fixture(params=[emulated, as_a_gpu, in_segments])
+@pytest.fixture(params=[emulated, as_a_gpu])
 def device(request: pytest.FixtureRequest) -> Iterator[CudaDevice]:
     made = request.param()
     gc.collect()
@@ -153,6 +153,11 @@ def test_the_plan_is_what_the_device_counts(device: CudaDevice, name: str, captu
     plan = alpha.memory_plan(program.step, program.x, program.y)
     assert plan.captured is captured
     assert (plan.live, plan.reserved) == measured(device, program, len(plan.steps))
+
+
+@pytest.mark.parametrize("device", [in_segments], indirect=True)
+def test_a_gpu_without_virtual_memory(device: CudaDevice) -> None:
+    test_the_plan_is_what_the_device_counts(device, "convolutions", True)
 
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -266,3 +271,26 @@ def test_what_cannot_be_planned() -> None:
         alpha.memory_plan(net, (2, 8, 8, 3), gpu="cpu")
     with pytest.raises(ValueError, match="memory=0 is no positive number of bytes"):
         alpha.memory_plan(net, (2, 8, 8, 3), gpu="sm_90a", memory=0)
+
+
+def test_a_plan_after_some_steps(device: CudaDevice) -> None:
+    """State and gradients that are there already are not counted twice, and other arrays count."""
+    program = Program("convolutions", False)
+    before = alpha.memory_plan(program.step, program.x, program.y)
+    other = alpha.zeros(2**20).to("cuda")
+    measured(device, program, 4)
+    after = alpha.memory_plan(program.step, program.x, program.y)
+    assert after.of_kind("elsewhere in the program") == pytest.approx(other.array.nbytes, rel=0.01)
+    assert after.live - other.array.nbytes == pytest.approx(before.live, rel=0.02)
+
+
+def test_planning_changes_nothing(device: CudaDevice) -> None:
+    """Weights, gradients, random numbers and memory of the device stay as they are."""
+    program = Program("convolutions", True)
+    stats, state = device.memory_stats(), alpha.get_rng_state()
+    plan = alpha.memory_plan(program.step, program.x, program.y)
+    plan.at_batch(64)
+    assert device.memory_stats() == stats
+    np.testing.assert_array_equal(np.asarray(alpha.get_rng_state()), np.asarray(state))
+    assert not program.optimizer.state
+    assert all(parameter.grad is None for parameter in program.net.parameters())

@@ -61,6 +61,13 @@ class Ledger:
         arena.returned = _Returned(self._died)
         arena._died = arena.returned.append
 
+    @staticmethod
+    def leave(arena: Arena) -> None:
+        """Let an arena note nothing any more."""
+        vars(arena).pop("allocate", None)
+        arena.returned = deque()
+        arena._died = arena.returned.append
+
     def _born(self, block: Block, in_use: int) -> None:
         phase, layer = self._where()
         number = len(self._lives)

@@ -109,3 +109,10 @@ class PlanningDevice(DryDevice):
     def mark_step(self) -> None:
         self.at_mark()
         super().mark_step()
+
+    def close(self) -> None:
+        """Close the device; operators that have planned for it may keep it, but not what the ledger knows."""
+        super().close()
+        for arena in (self.arena, self.scratch):
+            Ledger.leave(arena)
+        self.driver.launches = []
