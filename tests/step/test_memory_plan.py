@@ -186,7 +186,7 @@ def test_training_with_its_data(device: CudaDevice, settings: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize(
-    ("device", "captured"), [(emulated, False), (as_a_gpu, False), (as_a_gpu, True)], indirect=["device"]
+    ("device", "captured"), [(emulated, False), (as_a_gpu, True)], indirect=["device"]
 )
 def test_the_largest_batch_is_obeyed(device: CudaDevice, captured: bool) -> None:
     """A batch that fits runs under the limit, and one sample more does not."""
