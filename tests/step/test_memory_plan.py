@@ -185,9 +185,7 @@ def test_training_with_its_data(device: CudaDevice, settings: dict[str, Any]) ->
         assert plan.reserved == stats.reserved
 
 
-@pytest.mark.parametrize(
-    ("device", "captured"), [(emulated, False), (as_a_gpu, True)], indirect=["device"]
-)
+@pytest.mark.parametrize(("device", "captured"), [(emulated, False), (as_a_gpu, True)], indirect=["device"])
 def test_the_largest_batch_is_obeyed(device: CudaDevice, captured: bool) -> None:
     """A batch that fits runs under the limit, and one sample more does not."""
     limit = 16 * 2**20
@@ -294,3 +292,14 @@ def test_planning_changes_nothing(device: CudaDevice) -> None:
     np.testing.assert_array_equal(np.asarray(alpha.get_rng_state()), np.asarray(state))
     assert not program.optimizer.state
     assert all(parameter.grad is None for parameter in program.net.parameters())
+
+
+def test_memory_modes() -> None:
+    """A plan is that of the mode in force when it was made, as are other plans of it."""
+    net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 4, 3))
+    with alpha.memory_mode("least"):
+        least = alpha.memory_plan(net, (256, 16, 16, 3), gpu="sm_90a")
+    fast = alpha.memory_plan(net, (256, 16, 16, 3), gpu="sm_90a")
+    assert (least.mode, fast.mode) == ("least", "fast")
+    assert least.of_kind("kept for backward") < fast.of_kind("kept for backward")
+    assert least.at_batch(256).live == least.live == fast.in_mode("least").live

@@ -32,7 +32,8 @@ def _head(plan: Any) -> list[str]:
     how = "captured in a CUDA graph" if plan.captured else "run as usual"
     first, last = plan.steps[0], plan.steps[-1]
     lines = [
-        f"Memory of a step on {plan.gpu}, {plan.precision}, {how}; MB of 10^6 bytes",
+        f"Memory of a step on {plan.gpu}, {how}; MB of 10^6 bytes",
+        f"precision {plan.precision}, memory mode {plan.mode}",
         f"live at the peak {mb(plan.live)}, reserved {mb(plan.reserved)}, process {mb(plan.process)}",
         f"peak of the first step {mb(first.peak)}, of later ones {mb(last.peak)}; in {plan.when}",
         f"the process: {mb(plan.overhead)} for context and kernels, {plan.overhead_from}",

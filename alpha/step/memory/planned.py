@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from alpha.autograd.memory_mode import get_memory_mode, memory_mode
 from alpha.core import numerics
 from alpha.errors import DeviceError, OutOfMemoryError
 from alpha.runtime import Device, get_device
@@ -50,7 +52,7 @@ class StepMemory:
 
     Attributes:
         gpu: its name.
-        precision: in which the step runs.
+        precision, mode: in which the step runs; the mode is that of memory.
         captured: whether it replays as a CUDA graph.
         live: the most that arrays take at once, in the first step or a later one.
         reserved: what Alpha holds of the GPU after some steps.
@@ -66,7 +68,7 @@ class StepMemory:
 
     def __init__(self, subject: Subject, target: Target, precision: str = "") -> None:
         self._subject, self._target = subject, target
-        self.precision = precision or numerics.get_precision()
+        self.precision, self.mode = precision or numerics.get_precision(), get_memory_mode()
         where = Where()
         ledger = Ledger(where)
         run = simulate(subject, target.make(ledger), target.held, ledger, where)
@@ -131,6 +133,10 @@ class StepMemory:
         """The plan of the same step in another precision."""
         return self._of(self._subject.in_precision(name), name)
 
+    def in_mode(self, name: str) -> StepMemory:
+        """The plan of the same step in another memory mode, see `alpha.set_memory_mode`."""
+        return self._of(self._subject, mode=name)
+
     def with_change(self, change: Callable[[Scene], None]) -> StepMemory:
         """The plan of the same step, of whose copy `change` has changed something."""
 
@@ -141,14 +147,20 @@ class StepMemory:
 
         return self._of(replace(self._subject, scene=scene))
 
-    def _of(self, subject: Subject, precision: str = "") -> StepMemory:
-        with numerics.precision(precision or self.precision):
+    def _of(self, subject: Subject, precision: str = "", mode: str = "") -> StepMemory:
+        with self._settings(precision, mode):
             return StepMemory(subject, self._target, precision or self.precision)
+
+    @contextmanager
+    def _settings(self, precision: str = "", mode: str = "") -> Iterator[None]:
+        """Context with the precision and the memory mode of the plan, or others."""
+        with numerics.precision(precision or self.precision), memory_mode(mode or self.mode):
+            yield
 
     def _planned(self, batch: int, room: int) -> int | None:
         """Bytes that are held with this batch, None if they are more than `room`."""
         subject = self._subject.at_batch(batch)
-        with numerics.precision(self.precision):
+        with self._settings():
             run = simulate(subject, self._target.make(None), self._target.held)
         if max(stats.peak for stats in run.steps) > room:
             return None
@@ -159,7 +171,7 @@ class StepMemory:
         device = self._target.make(None)
         device.set_memory_limit(room)
         try:
-            with numerics.precision(self.precision):
+            with self._settings():
                 simulate(subject, device, self._target.held)
             return True
         except OutOfMemoryError:

@@ -10,10 +10,12 @@ import gc
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from alpha.autograd.checkpointing import checkpoint
 from alpha.autograd.function import Function
+from alpha.autograd.memory_mode import MODES
 from alpha.core import numerics
 from alpha.core.tensor import Tensor
 from alpha.errors import AlphaError
@@ -96,6 +98,8 @@ def _remedies(subject: Subject, plan: StepMemory, others: list[Remedy]) -> list[
 def _general(subject: Subject, plan: StepMemory) -> list[Remedy]:
     """Changes of any step."""
     changes = [Remedy("alpha.checkpoint around the blocks", lambda: plan.with_change(checkpointed))]
+    for mode in MODES[MODES.index(plan.mode) + 1 :]:
+        changes.append(Remedy(f'memory mode "{mode}"', partial(plan.in_mode, mode)))
     if plan.precision != "bf16":
         changes.append(Remedy('precision "bf16"', lambda: plan.in_precision("bf16"), "activations are rounded"))
     if subject.batch > 1:
