@@ -115,7 +115,7 @@ from alpha.ops.reduction.sort import *
 from alpha.ops.reduction.var_norm import *
 from alpha.runtime import Device, MemoryStats, get_device
 from alpha.runtime.registry import device
-from alpha.step import capture, compile_kernels, dry_run, memory_plan
+from alpha.step import capture, compile_kernels, dry_run, memory_plan, profile
 
 # what `import alpha` does not load, but `alpha.data` does, when it is first named; functions with their room
 _FILES = "io.serialization"
@@ -214,6 +214,7 @@ __all__ = [
     "optim",
     "pi",
     "precision",
+    "profile",
     "rand",
     "rand_like",
     "randint",

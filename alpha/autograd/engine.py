@@ -20,6 +20,8 @@ from alpha.autograd.versions import array_of, check_history
 from alpha.core.primitive import REGISTRY, Array, Form, contiguous, device_name, form_of, shares_memory
 from alpha.core.tensor_hooks import Hook, HookHandle
 from alpha.errors import GradientError, ShapeError, type_name
+from alpha.runtime.recording import NO_LAYER
+from alpha.runtime.recording import state as listening
 
 if TYPE_CHECKING:
     from alpha.core.tensor import Tensor
@@ -68,6 +70,8 @@ def backward(roots: Sequence[tuple[Tensor, Array]], retain_graph: bool = False, 
         targets: if given, only the gradients of its tensors are found. They are put there, and no `.grad` changes.
     """
     uses = uses_behind([output for output, _ in roots]) if targets is None else None
+    listener = listening.listener
+    layer = NO_LAYER if listener is None else listener.layer
     try:
         if uses is not None:
             uses.begin()
@@ -78,6 +82,9 @@ def backward(roots: Sequence[tuple[Tensor, Array]], retain_graph: bool = False, 
         if uses is not None:
             uses.abandon()
         raise
+    finally:
+        if listener is not None:
+            listener.layer = layer
     for device in {output.device for output, _ in roots}:
         device.mark_step()
 
@@ -90,6 +97,7 @@ def _walk(
     pending: dict[int, _Gradient] = {}
     heap: list[int] = []
     totals: dict[Tensor, Array] = {}  # of targets, and of leaves with hooks, which see the whole gradient
+    listener = listening.listener
 
     def arrive(edge: Function | Tensor, dX: Array, owned: bool) -> None:
         """Add a gradient to those that have arrived at a node or a leaf; `owned`: nobody else holds its memory."""
@@ -125,6 +133,8 @@ def _walk(
     while heap:
         gradient = pending.pop(-heapq.heappop(heap))
         node, owned = gradient.node, gradient.owned
+        if listener is not None:
+            listener.layer = node.layer
         dY = _run_hooks(node.hooks, gradient.array, node.name) if node.hooks else gradient.array
         if targets is not None and node in targets.found:
             targets.found[node] = dY if owned and dY is gradient.array else _copy(dY)

@@ -25,6 +25,8 @@ from alpha.core.origins import Origin, carry
 from alpha.core.primitive import Array, Form, contiguous, form_of, shares_memory
 from alpha.core.tensor_hooks import Hook, HookHandle
 from alpha.errors import DeviceError, GradientError, type_name
+from alpha.runtime.recording import NO_LAYER
+from alpha.runtime.recording import state as listening
 
 if TYPE_CHECKING:
     from alpha.core.tensor import Tensor
@@ -78,6 +80,7 @@ class Function:
     adds_gradient = False
     lends = False  # whether a gradient that it returns may be memory that somebody else holds
     output_is_kept = False  # whether another function has saved the output; noted in the memory modes below "fast"
+    layer = NO_LAYER  # whose forward has recorded it, if a recording or a profile asks
     first_run: tuple[FirstRun, int] | None = None  # of a function that must run again, and which operator this is
 
     def __init_subclass__(cls) -> None:
@@ -251,6 +254,9 @@ class Function:
             read_bytes.append(0 if tensor is None else tensor.array.nbytes)
             edges.append((tensor._node or tensor) if tensor is not None and needed else None)
         self.edges, self.read_bytes = tuple(edges), tuple(read_bytes)
+        listener = listening.listener
+        if listener is not None:
+            self.layer = listener.layer
         self.form = form_of(Y)
         if memory.name != FAST:
             self._save_once(inputs, Y)

@@ -56,7 +56,7 @@ INSTEAD = {
     "make_grid": IMAGES,
     "save_image": IMAGES,
     "no_sync": PARALLEL,
-    "profiler": "alpha.dry_run(step, x) lists what a step launches, alpha.cuda.Event measures its time",
+    "profiler": "`with alpha.profile() as p:` times a step by layer and kernel, p.save_trace(path) is for Perfetto",
     "set_printoptions": "print(x.numpy()) prints as numpy.set_printoptions says",
     "tensorboard": "the writers of tensorboard and tensorboardX take loss.item()",
     "ToTensor": LOADED,

@@ -116,7 +116,7 @@ class NcclEngine:
             return
         if arrays[0].device is self._device:  # and not that of a dry run, which sends nothing
             self.begin()
-        noted = recording.active()
+        noted = recording.state.listener
         if noted is not None:
             noted.note(arrays, name, *calls)
         function, bindings = getattr(self._bindings, name), self._bindings

@@ -29,6 +29,7 @@ from alpha.module.state_dict import (
     weights_of,
 )
 from alpha.runtime import Device, get_device
+from alpha.runtime.recording import state
 from alpha.runtime.registry import names_device
 
 __all__ = ["Buffer", "Module", "Parameter"]
@@ -151,6 +152,9 @@ class Module(Hooked):
             known = inspect.signature(self.forward).parameters
             own = "x" if "x" in known and "input" not in known else "input"
             kwargs = {own if name == "input" else name: value for name, value in kwargs.items()}
+        listener = state.listener
+        if listener is not None and listener.module is not self:
+            return listener.call(self, args, kwargs)
         if self._backward_hooks or self._backward_pre_hooks:
             return call_with_backward_hooks(self, args, kwargs)
         for before in self._pre_hooks:

@@ -29,6 +29,7 @@ from alpha.ops.kernel.rectifier import IDENTITY, AffineRectified, rectifier_of
 from alpha.ops.normalization.batch_norm import BatchStatistics, check_eps
 from alpha.ops.normalization.conv_batch_norm import conv_batch_norm as joint
 from alpha.ops.normalization.group import shape_of_axes
+from alpha.runtime.recording import state as listening
 
 __all__ = [
     "Affine",
@@ -318,7 +319,9 @@ def conv_batch_norm(
 def _as_one_operator(
     conv: Module, norm: Module, x: Tensor, activation: Activation | None, residual: Tensor | None
 ) -> Tensor | None:
-    """The result by `ops/normalization/conv_batch_norm.py`; None if it cannot compute that, or if a hook watches."""
+    """The result by `ops/normalization/conv_batch_norm.py`; None if it cannot, or if a hook or a listener watches."""
+    if listening.listener is not None:  # which asks for the layer of each launch
+        return None
     if type(conv) is not Conv2d or type(norm) is not BatchNorm2d or not computes(norm, _BatchNorm):
         return None
     for module in (conv, norm, activation):

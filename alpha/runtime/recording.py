@@ -3,6 +3,9 @@
 `alpha.capture` runs a step inside `recorded(Recording(..))`. The device then notes each launch, copy and fill, and it
 refuses or notes what no replay could repeat. What changes from step to step is a `StepValue`, which kernels read from a
 small block of device memory; what the host must do again, such as counting an optimizer's steps, is given to `again`.
+
+A recording is one kind of `Listener`, which is told of all that a thread asks of its device, and in which phase and
+layer. The other kind is a profile, which leaves everything as it is (alpha/step/profiling).
 """
 
 from __future__ import annotations
@@ -13,9 +16,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 from alpha.errors import CaptureError
+from alpha.runtime.work import NO_WORK, Work
 
 T = TypeVar("T")
 
@@ -40,7 +45,138 @@ class StepValue(Generic[T]):
         return cls(lambda: value)
 
 
-class Recording:
+class Layer(NamedTuple):
+    """A module, as a part of the outermost module that was called.
+
+    Attributes:
+        root: the id of the outermost module.
+        kind: the name of its class.
+        name: the name of the part, as `named_modules` has it; empty for the outermost module itself.
+    """
+
+    root: int
+    kind: str
+    name: str
+
+
+NO_LAYER = Layer(0, "", "")
+
+
+def layer_names(layers: Iterable[Layer]) -> dict[Layer, str]:
+    """Names of layers; those of several outermost modules begin with the classes of these."""
+    found = dict.fromkeys(layers)
+    several = len({layer.root for layer in found if layer is not NO_LAYER}) > 1
+    return {
+        layer: f"{layer.kind}.{layer.name}" if several and layer.name else layer.name or layer.kind for layer in found
+    }
+
+
+class Asked(NamedTuple):
+    """One thing that the device was asked for.
+
+    Attributes:
+        kind: "kernel", "copy", "fill", or "exchange" with other processes.
+        entry: the name of the kernel, or of the exchange.
+        source: the file of the kernel below `cuda/`.
+        operator: the operator that it belongs to; the name of the kernel if it is unknown.
+        configuration: the plan that it belongs to, or empty.
+    """
+
+    phase: str
+    layer: Layer
+    kind: str
+    entry: str
+    source: str
+    operator: str
+    configuration: str
+    work: Work
+
+
+class About(Protocol):
+    """A launch that knows what it is for, as `PreparedLaunch` does."""
+
+    operator: str
+    configuration: str
+
+    def work(self, arrays: Any) -> Work:
+        """The work for the arrays that it is launched with."""
+
+
+class Listener:
+    """Somebody who is told of all that a thread asks of its device.
+
+    Attributes:
+        phase: the part of the step that is running, see `phase`.
+        layer: the innermost module whose forward or gradient is being computed.
+        module: the module whose forward is being computed.
+        asked: what was asked of the device, in its order.
+    """
+
+    phase = "forward"
+    layer = NO_LAYER
+    module: Any = None
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+        self._layers: WeakKeyDictionary[Any, Layer] = WeakKeyDictionary()
+
+    def use(self, arrays: Iterable[Any]) -> None:
+        """Note that the device reads or writes these arrays; anything else among them is left out."""
+
+    def note(self, arrays: Iterable[Any], *node: Any, about: tuple[About, Any] | None = None) -> None:
+        """Note what the device was asked for, and the arrays that it was given.
+
+        Args:
+            node: the name of what was asked for, and all on which its result depends.
+            about: the launch, and the arrays by name.
+        """
+        source, _, entry = node[0].rpartition(":")
+        kind = "kernel" if source else node[0] if node[0] in ("copy", "fill") else "exchange"
+        operator, configuration = entry, ""
+        if about is not None:
+            launch, named = about
+            operator, configuration, work = launch.operator, launch.configuration, launch.work(named)
+        else:
+            work = _moved(kind, arrays)
+        self.hear(Asked(self.phase, self.layer, kind, entry, source, operator, configuration, work))
+
+    def hear(self, asked: Asked) -> None:
+        """Take note of one thing that the device was asked for."""
+        self.asked.append(asked)
+
+    def name(self, root: Any) -> None:
+        """Give a module and its parts their names, as far as they have none yet."""
+        kind = type(root).__name__
+        for name, module in root.named_modules():
+            self._layers.setdefault(module, Layer(id(root), kind, name))
+
+    def layer_of(self, module: Any) -> Layer:
+        """The layer that a module is; one without a name is an outermost module."""
+        if module not in self._layers:
+            self.name(module)
+        return self._layers[module]
+
+    def call(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a module, whose layer is the running one until then."""
+        before, layer = (self.module, self.layer), self.layer_of(module)
+        self.module, self.layer = module, layer
+        try:
+            return module(*args, **kwargs)
+        finally:
+            self.module, self.layer = before
+
+
+def _moved(kind: str, arrays: Iterable[Any]) -> Work:
+    """The work of something that does not say what it is for: the arrays that it is given, each counted as read."""
+    sizes = [array.nbytes for array in arrays if hasattr(array, "block")]
+    if kind == "fill":
+        return Work(written=sum(sizes))
+    if kind == "copy":
+        return Work(read=sizes[-1], written=sizes[0])
+    return Work(read=sum(sizes)) if sizes else NO_WORK
+
+
+class Recording(Listener):
     """The notes on one run of a step.
 
     Args:
@@ -54,13 +190,12 @@ class Recording:
         obstacles: what cannot be captured, each with its line.
         actions: what the host must do again before each replay.
         keeps: each notes what an action is about to change, and returns what takes the change back.
-        phase: the part of the step that is running, see `phase`.
     """
 
-    phase = "forward"
-
     def __init__(self, capturing: bool, strict: bool = False) -> None:
+        super().__init__()
         self.capturing = capturing
+        self._profile = None if capturing else state.profile  # which hears of a capture when its graph is launched
         self._strict = strict or capturing
         self.nodes: list[tuple[Any, ...]] = []
         self.places: list[str] = []
@@ -68,14 +203,17 @@ class Recording:
         self.actions: list[Callable[[], object]] = []
         self.keeps: list[Callable[[], Callable[[], object]]] = []
 
-    def use(self, arrays: Iterable[Any]) -> None:
-        """Note that the device reads or writes these arrays; anything else among them is left out."""
-
-    def note(self, arrays: Iterable[Any], *node: Any) -> None:
-        """Note what the device was asked for, and the arrays that it was given."""
+    def note(self, arrays: Iterable[Any], *node: Any, about: tuple[About, Any] | None = None) -> None:
+        arrays = list(arrays)
         self.use(arrays)
         self.nodes.append(node)
         self.places.append(place())
+        super().note(arrays, *node, about=about)
+
+    def hear(self, asked: Asked) -> None:
+        super().hear(asked)
+        if self._profile is not None:
+            self._profile.hear(asked)
 
     def refuse(self, what: str) -> None:
         """Note what cannot be captured, or raise `CaptureError`."""
@@ -85,8 +223,35 @@ class Recording:
         self.obstacles.append(obstacle)
 
 
+class Profiling(Listener):
+    """A listener that hears of replayed graphs, and times functions of the cpu."""
+
+    def timed(self, name: str, function: Callable[..., T], *args: Any) -> T:
+        """The result of a function of arrays of the cpu, whose time is noted under a name."""
+        raise NotImplementedError
+
+    def replay(self, notes: Recording) -> None:
+        """Take note that a graph is about to be launched, of which `notes` have the launches."""
+        raise NotImplementedError
+
+
 class _State(threading.local):
+    """Listeners of a thread, each of which may be None.
+
+    Attributes:
+        recording: notes a step, for a capture or a dry run; it hears all, and the profile hears from it.
+        profile: the profile of this thread.
+        listener: the recording if there is one, else the profile.
+    """
+
     recording: Recording | None = None
+    profile: Profiling | None = None
+    listener: Listener | None = None
+
+    def record(self, recording: Recording | None) -> None:
+        """Let this recording be told from now on."""
+        self.recording = recording
+        self.listener = self.profile if recording is None else recording
 
 
 state = _State()
@@ -100,25 +265,26 @@ def active() -> Recording | None:
 @contextmanager
 def recorded(recording: Recording | None) -> Iterator[None]:
     """Note in `recording` what is done inside; None notes nothing."""
-    before, state.recording = state.recording, recording
+    before = state.recording
+    state.record(recording)
     try:
         yield
     finally:
-        state.recording = before
+        state.record(before)
 
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Say that what is done inside is the "backward" pass or the "update" of the step that is being recorded."""
-    recording = state.recording
-    if recording is None:
+    """Say that what is done inside is the "backward" pass or the "update" of the step that is running."""
+    listener = state.listener
+    if listener is None:
         yield
         return
-    before, recording.phase = recording.phase, name
+    before, listener.phase = listener.phase, name
     try:
         yield
     finally:
-        recording.phase = before
+        listener.phase = before
 
 
 def again(action: Callable[[], object], keep: Callable[[], Callable[[], object]] | None = None) -> None:

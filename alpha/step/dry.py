@@ -13,29 +13,30 @@ from __future__ import annotations
 
 import random
 import warnings
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from alpha.autograd.function import Function
 from alpha.core import rng
 from alpha.core.numerics import FLOAT32, get_precision, precision
 from alpha.core.tensor import Tensor, full
 from alpha.errors import DeviceError, DryRunError, DryRunWarning
-from alpha.module.hooks import Inputs
 from alpha.module.module import Module
 from alpha.runtime import Device, get_device
 from alpha.runtime.cuda.compile import ARCHITECTURES, Unit, compile_units
 from alpha.runtime.cuda.cuda_device import CudaDevice
+from alpha.runtime.cuda.driver import DeviceProperties
 from alpha.runtime.cuda.driver_dry import DryDevice, Launch, dry_properties
-from alpha.runtime.recording import Recording, recorded
+from alpha.runtime.recording import Asked, Recording, layer_names, recorded
 from alpha.runtime.registry import opened, standing_in
 from alpha.step.call_arguments import map_tensors
+from alpha.step.profiling.event_report import Report
+from alpha.step.profiling.events import predicted
 from alpha.step.stand_ins import stand_in
 from alpha.step.watch import Watch
 
@@ -49,11 +50,13 @@ class StepLaunch:
     Attributes:
         phase: "forward", "backward" or "update". What belongs to neither of the last two is "forward", too.
         layer: the name of the innermost module whose forward or gradient is being computed; empty if it is unknown.
+        asked: the operator that it belongs to, and its work.
     """
 
     phase: str
     layer: str
     launch: Launch
+    asked: Asked = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -66,21 +69,46 @@ class DryRun:
         units: what must be compiled for the step, each once and in the order in which it is needed: a file below
             `cuda/` and the options of the compiler.
         devices: where the tensors that the step reaches lie.
+        properties: of the GPU.
     """
 
     gpu: str
     launches: tuple[StepLaunch, ...]
     units: tuple[Unit, ...]
     devices: frozenset[Device]
+    properties: DeviceProperties
 
     def describe(self) -> str:
-        """Description: the number of launches, and a line for each."""
+        """Description: the number of launches, and a line for each, with its predicted time."""
         phases = Counter(step.phase for step in self.launches)
         counts = ", ".join(f"{count} {name}" for name, count in phases.items())
         phase, layer = (max((len(getattr(s, part)) for s in self.launches), default=0) for part in ("phase", "layer"))
-        lines = [f"{s.phase:{phase}}  {s.layer:{layer}}  {s.launch}" for s in self.launches]
+        times = [f"{event.ms:9.4f} ms" for event in self.report.events]
+        lines = [
+            f"{s.phase:{phase}}  {s.layer:{layer}}  {ms}  {s.launch}"
+            for s, ms in zip(self.launches, times, strict=True)
+        ]
         head = f"{len(self.launches)} launches ({counts}) of {len(self.units)} compiled files on {self.gpu}"
         return "\n".join([head, *lines])
+
+    @cached_property
+    def report(self) -> Report:
+        """The launches with predicted times: tables and a trace, as `alpha.profile` makes of measured ones."""
+        events = predicted([(step.asked, step.layer) for step in self.launches], self.properties)
+        total = sum(event.ms for event in events)
+        return Report(f"{self.gpu}, times predicted by Alpha's model", events, total, True)
+
+    def table(self, by: str = "layer", most: int | None = None) -> str:
+        """Table of the predicted times; see `alpha.profile` and `Report.table`.
+
+        Args:
+            by: "layer", "operator", "kernel" or "phase".
+            most: so many lines at most; the others are added up in one.
+
+        Raises:
+            ConfigError: `by` is another word.
+        """
+        return self.report.table(by, most)
 
 
 def dry_run(function: Callable[..., Any], *args: Any, gpu: str | Device | None = None, **kwargs: Any) -> DryRun:
@@ -175,9 +203,11 @@ def _run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
         found = stack.enter_context(device.driver.noting())
         function(*args, **kwargs)
     # an exchange between ranks is noted, too, under the number of the launch behind it, if there is one
-    launches = tuple([StepLaunch(*notes.labels[i], found[i]) for i in sorted(notes.labels) if i < len(found)])
+    labels = [(found[i], notes.labels[i]) for i in sorted(notes.labels) if i < len(found)]
+    names = layer_names(asked.layer for _, asked in labels)
+    launches = tuple([StepLaunch(asked.phase, names[asked.layer], launch, asked) for launch, asked in labels])
     units = tuple(dict.fromkeys(launch.unit for launch in found))
-    return DryRun(device.properties.name, launches, units, frozenset(devices))
+    return DryRun(device.properties.name, launches, units, frozenset(devices), device.properties)
 
 
 @contextmanager
@@ -206,74 +236,26 @@ def _kept_state() -> Iterator[None]:
 
 
 class _Notes(Recording):
-    """The phase and the layer of each launch, by its number. What is launched without a recording has none."""
+    """Notes on each launch, by its number. A launch without a recording has none."""
 
     def __init__(self, device: DryDevice) -> None:
         super().__init__(capturing=False)
-        self.labels: dict[int, tuple[str, str]] = {}
+        self._profile = None  # which hears nothing of a dry run
+        self.labels: dict[int, Asked] = {}
         self._device = device
-        self._running = [""]  # the layers, the innermost last
-        self._known: set[int] = set()  # nodes of the graph whose layer is known
 
-    def note(self, arrays: Iterable[Any], *node: Any) -> None:
-        if node[0] not in ("copy", "fill"):
-            self.labels[len(self._device.driver.launches)] = self.phase, self._running[-1]
+    def hear(self, asked: Asked) -> None:
+        if asked.kind not in ("copy", "fill"):
+            self.labels[len(self._device.driver.launches)] = asked
 
     def refuse(self, what: str) -> None: ...
 
     def follow(self, modules: list[Module]) -> None:
-        """Note when these modules run, forward and backward."""
+        """Give these modules their names, as parts of the largest among them."""
         below = {id(inner) for module in modules for inner in list(module.modules())[1:]}
-        roots = [module for module in modules if id(module) not in below]
-        names: dict[int, str] = {}
-        for root in roots:
-            kind = type(root).__name__
-            for name, module in root.named_modules("" if len(roots) == 1 else kind):
-                names.setdefault(id(module), name or kind)
         for module in modules:
-            if id(module) in names:
-                self._follow(module, names[id(module)])
-
-    def _follow(self, module: Module, name: str) -> None:
-        def enter(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
-            caller = self._running[-1]  # has made what is not known yet
-            map_tensors(args, lambda tensor: self._follow_back(tensor, caller))
-            self._running.append(name)
-            return args, kwargs
-
-        def leave(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-            map_tensors(output, lambda tensor: self._follow_back(tensor, name))
-            self._running.pop()
-            return output
-
-        for hook in (enter, leave):
-            vars(hook)["only_watches"] = True
-        module._pre_hooks = (enter, *module._pre_hooks)
-        module._forward_hooks = (*module._forward_hooks, leave)
-
-    def _follow_back(self, tensor: Tensor, layer: str) -> None:
-        """Note when the nodes behind a result of a layer run, as far as they belong to no layer within it."""
-        left: list[Any] = [tensor._node]
-        while left:
-            node = left.pop()
-            if isinstance(node, Function) and node.id not in self._known:
-                self._known.add(node.id)
-                node.backward = self._followed(node, layer)  # type: ignore[assignment, method-assign]
-                left += node.edges
-
-    def _followed(self, node: Function, layer: str) -> Callable[[Any], Any]:
-        gradient, held = type(node).backward, weakref.ref(node)  # a node that held itself would live too long
-
-        def backward(dY: Any) -> Any:
-            node = held()
-            assert node is not None
-            self._running.append(layer)
-            try:
-                return gradient(node, dY)
-            finally:
-                self._running.pop()
-
-        return backward
+            if id(module) not in below:
+                self.name(module)
 
 
 def compile_kernels(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:

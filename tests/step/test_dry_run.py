@@ -153,7 +153,7 @@ def test_phases_and_layers() -> None:
     assert lines[0].endswith(f"{len(run.units)} compiled files on dry sm_80")
     assert len(lines) == 1 + len(run.launches)
     (line,) = [line for line in lines if ":conv_v2_sm80 " in line]
-    assert line.startswith("forward   body.0  conv2d/conv_v2/sm80.cu:conv_v2_sm80 BM=")
+    assert re.match(r"forward   body\.0 +\d+\.\d{4} ms  conv2d/conv_v2/sm80\.cu:conv_v2_sm80 BM=", line)
     assert "  grid " in line
     assert line.endswith(" bytes")
 

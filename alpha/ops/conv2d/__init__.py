@@ -30,6 +30,7 @@ from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.kernel.casts import as_dtype, as_float32, cast_operands
 from alpha.ops.kernel.rectifier import leaky_relu_backward
 from alpha.ops.kernel.sums import sum_axis1
+from alpha.runtime import recording
 
 
 @on_every_device
@@ -90,6 +91,16 @@ CPU = Target("cpu")
 
 def _on_cpu(
     operator: str, first: Array, second: Array, s: ConvShape, precision: str, b: Array | None = None, slope: float = 1.0
+) -> Array:
+    """The result by numpy; a profile times it."""
+    profile = recording.state.profile
+    if profile is None:
+        return _computed(operator, first, second, s, precision, b, slope)
+    return profile.timed(operator, _computed, operator, first, second, s, precision, b, slope)
+
+
+def _computed(
+    operator: str, first: Array, second: Array, s: ConvShape, precision: str, b: Array | None, slope: float
 ) -> Array:
     """The result by numpy; bfloat16 arrays are converted to float32 and back."""
     row = choose(operator, s, CPU, precision)

@@ -24,6 +24,7 @@ from alpha.ops.kernel.elementwise import add, common_period, map_launch
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Plan, ScalarArg
 from alpha.ops.kernel.rectifier import leaky_relu_forward
 from alpha.runtime import Device
+from alpha.runtime.work import Work
 
 
 @functools.cache
@@ -91,7 +92,30 @@ def plan_configuration(problem: ConvProblem, v: Configuration, target: Target) -
     cycles = None
     if time_model.is_counted(v):
         cycles = time_model.cycles(v, seen, target, time_model.constants_of(target.name), problem.known)
-    return Plan(v.name, launches, outputs, {**inner.workspaces, **around.workspaces}, v.reason, cycles, facts)
+    launches = tuple(_with_work(step, v, problem.shape, target, cycles, len(launches)) for step in launches)
+    workspaces = {**inner.workspaces, **around.workspaces}
+    return Plan(v.name, launches, outputs, workspaces, v.reason, cycles, facts, operator)
+
+
+BESIDE = ("conv2d/prepare/", "conv2d/ks_deconv/split_filter.cu", "conv2d/sk_dilated/sum_splits.cu")  # no products
+
+
+def multiplies(launch: KernelLaunch) -> bool:
+    """True for the launch of a configuration that computes its products."""
+    return launch.source.startswith(("conv2d/", "matmul/")) and not launch.source.startswith(BESIDE)
+
+
+def _with_work(
+    launch: KernelLaunch, v: Configuration, s: ConvShape, target: Target, cycles: float | None, launches: int
+) -> KernelLaunch:
+    """The launch of a plan; that with the products knows how many they are, and its part of the predicted cycles."""
+    if not multiplies(launch):
+        return launch
+    kept = round(s.flops * s.useful) if time_model.trims(v) else s.flops
+    others = (launches - 1) * time_model.constants_of(target.name).launch
+    predicted = 0.0 if cycles is None else max(cycles - others, cycles / launches)
+    work = Work(kept, s.flops - kept, math=v.math.name, cycles=predicted)
+    return replace(launch, does=work)
 
 
 def _cast_operands(around: _Surroundings, problem: ConvProblem, facts: dict[str, Any], target: Target) -> None:

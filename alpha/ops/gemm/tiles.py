@@ -12,6 +12,7 @@ from alpha.core.primitive import Array
 from alpha.ops.kernel.casts import CUDA_TYPES
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan
 from alpha.ops.kernel.sums import plan_reduce_splits
+from alpha.runtime.work import Work
 
 LARGE, SMALL, DEPTH = (128, 64), (64, 64), 16  # of FFMA: a block's tile of Y, and its step along K
 THREADS = 256
@@ -156,8 +157,9 @@ def _plan(p: Product, kernel: _Kernel, one_b: bool, vector: int, processors: int
         kernel.threads,
         (ArrayArg("Y" if splits == 1 else "part"), ArrayArg("A"), ArrayArg("B"), M, N, K, D, depth, int(one_b)),
         macros,
+        does=Work(2.0 * D * M * N * K, math=macros.get("MATH", "FP32")),
     )
-    return Plan(kernel.entry, (launch, *sums.launches), {"Y": result}, workspaces)
+    return Plan(kernel.entry, (launch, *sums.launches), {"Y": result}, workspaces, operator="matmul")
 
 
 def splits_of(K: int, step: int, blocks: int, processors: int) -> tuple[int, int]:

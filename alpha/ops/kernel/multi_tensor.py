@@ -9,7 +9,7 @@ import functools
 import itertools
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -22,6 +22,7 @@ from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan, ScalarArg
 from alpha.runtime import recording, workers
 from alpha.runtime.device import HostArray
 from alpha.runtime.recording import StepValue
+from alpha.runtime.work import Work
 
 if TYPE_CHECKING:
     from alpha.runtime.cuda.cuda_device import CudaDevice
@@ -101,9 +102,9 @@ def launch_update(
     numbers, address = device.step_value(rule, pack)
     plan = _plan(kernel, chunks, numbers.dtype)
     plan.prepare(device)
-    named = {"held": np.uint32(held), "rule": numbers, "address": address}
+    named = {"held": np.uint32(held), "rule": numbers, "address": address, "updated": arrays}
 
-    def launch(_: list[list[Array]] = arrays) -> None:  # which live until then: the table has only their addresses
+    def launch() -> None:  # it holds the arrays until then: the table has only their addresses
         plan.launch(device, {"table": table(), **named})
 
     make(launch)
@@ -117,7 +118,15 @@ def _plan(kernel: str, chunks: int, rule: np.dtype[Any]) -> Plan:
         ScalarArg("rule", rule),
         ArrayArg("address", optional=True),
     )
-    return Plan(kernel, (KernelLaunch(f"optimizer/{kernel}.cu", kernel, chunks, 256, arguments),), {})
+    launch = KernelLaunch(f"optimizer/{kernel}.cu", kernel, chunks, 256, arguments, does=_work)
+    return Plan(kernel, (launch,), {})
+
+
+def _work(named: Mapping[str, Any]) -> Work:
+    """The work of an update: it reads all arrays that the parameters have, and writes all but the gradients."""
+    sizes = [sum(array.nbytes for array in same) for same in named["updated"]]
+    states = sum(size for bit, size in enumerate(sizes[2:]) if int(named["held"]) >> bit & 1)
+    return Work(read=sizes[0] + sizes[1] + states, written=sizes[0] + states)
 
 
 def chunk_table(arrays: list[list[Array]], operator: str = "optimizer") -> tuple[Array, int]:

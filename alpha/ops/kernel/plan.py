@@ -29,6 +29,7 @@ from alpha.runtime import recording
 from alpha.runtime.cuda.array import ArrayForm, form_of
 from alpha.runtime.cuda.driver import PackedArguments
 from alpha.runtime.cuda.kernel import POINTER, Layout, check_dims, kind_of
+from alpha.runtime.work import NO_WORK, Work
 
 if TYPE_CHECKING:
     from alpha.runtime.cuda.cuda_device import CudaDevice
@@ -90,6 +91,7 @@ class Plan:
         outputs, workspaces: the arrays that the plan makes, by name.
         cycles: how long it will take by the model, in cycles of the GPU; None if nothing predicts it.
         facts: what a caller may want to know of the choice.
+        operator: what it computes, for a profile; by default its name.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Plan:
     reason: str = ""
     cycles: float | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    operator: str = ""
 
     def launch(self, device: CudaDevice, operands: Mapping[str, Any]) -> dict[str, Array]:
         """Queue the launches; the outputs by name.
@@ -116,11 +119,11 @@ class Plan:
             outputs.update(zip(names, device.make_together(forms), strict=True))
         if self._together:
             arrays.update(outputs)
-        noted = recording.active()
+        noted = recording.state.listener
         for step in prepared.launches:
             packed = step.pack(arrays)
             if noted is not None:
-                noted.note(step.used(arrays), *step.node, packed[0])
+                noted.note(step.used(arrays), *step.node, packed[0], about=(step, arrays))
             try:
                 device.driver.launch(step.function, step.grid, step.block, step.shared_bytes, packed)
             except DeviceError as error:
@@ -137,7 +140,7 @@ class Plan:
         kept = device.small_workspaces.of(tuple(forms.values())) if forms else []
         arrays = {} if kept is None else dict(zip(forms, kept, strict=True))
         made = () if arrays else tuple(forms.items())
-        prepared = PreparedPlan([PreparedLaunch(step, device) for step in self.launches], arrays, made)
+        prepared = PreparedPlan([PreparedLaunch(step, device, self) for step in self.launches], arrays, made)
         device.keep_prepared(self, prepared)
         return prepared
 
@@ -165,6 +168,23 @@ class Plan:
             if buffer.beside:
                 groups.setdefault(buffer.beside, {buffer.beside: self.outputs[buffer.beside].form})[name] = buffer.form
         return [(tuple(group), tuple(group.values())) for group in groups.values()]
+
+    def work(self, launch: KernelLaunch, arrays: Mapping[str, Any]) -> Work:
+        """The work of one of the launches: what the launch says of itself, and else the bytes of its arrays.
+
+        It writes the outputs of the plan, an array Y that it is given in place of one, and a workspace that no launch
+        before it has; it reads all others.
+        """
+        if not isinstance(launch.does, Work):
+            return launch.does(arrays)
+        earlier = self.launches[: self.launches.index(launch)]
+        known = {argument.name for step in earlier for argument in step.arguments if _is_array(argument)}
+        made = {*self.outputs, "Y", *(name for name in self.workspaces if name not in known)}
+        sizes = {
+            a.name: arrays[a.name].nbytes for a in launch.arguments if _is_array(a) and arrays.get(a.name) is not None
+        }
+        written = sum(nbytes for name, nbytes in sizes.items() if name in made)
+        return launch.does._replace(read=sum(sizes.values()) - written, written=written)
 
     @property
     def workspace_bytes(self) -> int:
@@ -228,12 +248,21 @@ class Table:
     make: Callable[[], np.ndarray[Any, Any]]
 
 
+def _is_array(argument: Any) -> bool:
+    return isinstance(argument, (ArrayArg, TensorMaps))
+
+
 Argument: TypeAlias = Any  # ArrayArg, ScalarArg, TensorMaps, Table, or a constant that CudaDevice.launch takes
 
 
 @dataclass(frozen=True, eq=False)
 class KernelLaunch:
-    """One launch of `entry` of `cuda/<source>`; sizes and macros as for `CudaDevice.launch`."""
+    """One launch of `entry` of `cuda/<source>`; sizes and macros as for `CudaDevice.launch`.
+
+    Attributes:
+        does: its work, if that is more than to read and write its arrays; see `Plan.work`. A function of the arrays if
+            they are not among its arguments.
+    """
 
     source: str
     entry: str
@@ -242,6 +271,7 @@ class KernelLaunch:
     arguments: Sequence[Argument]
     defines: Mapping[str, Any] = field(default_factory=dict)
     shared_bytes: int = 0
+    does: Work | Callable[[Mapping[str, Any]], Work] = NO_WORK
 
     def renamed(self, names: Mapping[str, str]) -> KernelLaunch:
         """The same launch on arrays of other names."""
@@ -273,10 +303,12 @@ class PreparedLaunch:
     Attributes:
         function, grid, block, shared_bytes: for `Driver.launch`.
         node: what a recording notes of it.
+        operator, configuration: the operator and the name of its plan, for a profile.
     """
 
-    def __init__(self, launch: KernelLaunch, device: CudaDevice) -> None:
-        self._launch, self._device = launch, device
+    def __init__(self, launch: KernelLaunch, device: CudaDevice, plan: Plan) -> None:
+        self._launch, self._device, self._plan = launch, device, plan
+        self.operator, self.configuration = plan.operator or plan.name, plan.name
         self._kernel = device.kernel(launch.source, launch.entry, launch.defines, launch.shared_bytes)
         self.function, self.shared_bytes = self._kernel.function, launch.shared_bytes
         try:
@@ -325,6 +357,10 @@ class PreparedLaunch:
         named = [arrays.get(a.name) for a in self._launch.arguments if isinstance(a, (ArrayArg, TensorMaps))]
         maps = [self._device.tensor_maps.of(arrays[a.name], a.layout, tuple) for _, a in self._maps]
         return [*named, *maps, *self._tables.values()]
+
+    def work(self, arrays: Mapping[str, Any]) -> Work:
+        """The work for these arrays."""
+        return self._plan.work(self._launch, arrays)
 
     def failure(self, error: DeviceError) -> DeviceError:
         """The error of this launch, with what was launched."""

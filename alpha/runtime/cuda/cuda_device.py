@@ -133,13 +133,13 @@ class CudaDevice(Device):
         before = state.recording
         try:
             self._pool = arena
-            state.recording = notes
+            state.record(notes)
             result = function()
             self._pool = pool
-            state.recording = before
+            state.record(before)
         except BaseException:
             self._pool = pool
-            state.recording = before
+            state.record(before)
             raise
         return result
 
@@ -179,13 +179,13 @@ class CudaDevice(Device):
 
     def use(self, *arrays: DeviceArray) -> None:
         """Say that the next launch uses these arrays, though it is not given them but a table of their addresses."""
-        noted = recording.active()
+        noted = recording.state.listener
         if noted is not None:
             noted.use(arrays)
 
     def _note(self, call: str, arrays: Iterable[DeviceArray], *detail: int) -> None:
-        """Note a copy or a fill in the recording of the step, if there is one."""
-        noted = recording.active()
+        """Tell a copy or a fill to whoever listens."""
+        noted = recording.state.listener
         if noted is not None:
             noted.note(arrays, call, *detail)
 

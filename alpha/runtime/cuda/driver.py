@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from alpha.runtime.arena.arena import Growth
 from alpha.runtime.cuda.owner import Owner
+from alpha.runtime.cuda.times.timeline import Timeline
 
 HostArray = npt.NDArray[Any]
 T = TypeVar("T")
@@ -179,6 +180,15 @@ class Driver(Protocol):
 
     def elapsed_ms(self, start: Any, end: Any) -> float:
         """Milliseconds between two recorded events; waits for the second."""
+
+    def begin_times(self) -> str:
+        """Note from here on when the device does what; the way in which the times are found, in words.
+
+        The device must be idle. `DeviceError` says what is missing; nothing has changed then.
+        """
+
+    def end_times(self) -> Timeline:
+        """Wait for the device; what it has done since `begin_times`. Nothing is noted any more, also after an error."""
 
     def close(self) -> None:
         """Release everything; safe to call twice and at interpreter exit."""

@@ -24,6 +24,7 @@ from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.driver import DeviceProperties, PackedArguments, RawMemory, T
 from alpha.runtime.cuda.emulated.emulated_tensor_map import encode_tiled_map
 from alpha.runtime.cuda.owner import Owner
+from alpha.runtime.cuda.times.timeline import Timeline
 from alpha.runtime.device import HostArray
 
 TOTAL_BYTES = 1 << 50
@@ -195,6 +196,12 @@ class DryDriver:
 
     def elapsed_ms(self, start: float, end: float) -> float:
         return 0.0
+
+    def begin_times(self) -> str:
+        raise DeviceError(f"nothing takes any time: {self.why_no_capture}")
+
+    def end_times(self) -> Timeline:
+        return Timeline(0, 0, [])
 
     def close(self) -> None: ...
 

@@ -28,6 +28,8 @@ from alpha.runtime.cuda.driver import DeviceProperties, PackedArguments, RawMemo
 from alpha.runtime.cuda.host_copies import Flights, Staging
 from alpha.runtime.cuda.owner import Owner
 from alpha.runtime.cuda.tensor_map import encode_tiled_map
+from alpha.runtime.cuda.times.cupti_times import CuptiTimes
+from alpha.runtime.cuda.times.timeline import Timeline
 from alpha.runtime.device import HostArray
 
 __all__ = ["drv", "explain", "guarded", "of_range", "properties_of"]
@@ -132,6 +134,7 @@ class PycudaDriver:
         self._uploads: Any = None  # the stream of `begin_upload`
         self._beside: Any = None  # the stream of `hand_over`
         self._left_beside = False  # whether there is work on it that `join` has not waited for
+        self._times: CuptiTimes | None = None
         self._images: list[bytes] = []  # of modules: the driver may read a kernel when it is first launched
         self._flights = Flights(self._wait_for_all)
         atexit.register(self.close)
@@ -386,6 +389,22 @@ class PycudaDriver:
     def elapsed_ms(self, start: Any, end: Any) -> float:
         end.synchronize()
         return float(start.time_till(end))
+
+    @guarded
+    def begin_times(self) -> str:
+        self._wait_for_all()
+        self._times = CuptiTimes()
+        return "by CUPTI"
+
+    @guarded
+    def end_times(self) -> Timeline:
+        times, self._times = self._times, None
+        assert times is not None
+        try:
+            self._wait_for_all()
+        finally:
+            timeline = times.finish()
+        return timeline
 
     def close(self) -> None:
         """Free everything, and leave the context to the end of the process."""

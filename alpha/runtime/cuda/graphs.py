@@ -145,6 +145,9 @@ class StepGraph:
         values = self.notes.values
         assert values is not None
         values.write()
+        profile = recording.state.profile
+        if profile is not None:
+            profile.replay(self.notes)
         self.device.driver.replay(self.handle, done)
 
     def blocks(self) -> dict[int, Block]:

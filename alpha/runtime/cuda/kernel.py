@@ -159,7 +159,7 @@ class Kernel:
         try:
             dims = check_dims(grid, block)
             packed = pack(args)
-            noted = recording.active()
+            noted = recording.state.listener
             if noted is not None:
                 noted.note(args, self.title, *dims, self._shared_bytes, packed[0])
             self._driver.launch(self.function, *dims, self._shared_bytes, packed)

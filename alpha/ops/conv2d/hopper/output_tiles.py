@@ -36,6 +36,11 @@ BLOCK_CYCLES = 4000  # for the beginning and the end of a block
 Lengths: TypeAlias = npt.NDArray[np.int64]
 
 
+def wgmma_per_cycle(math: MathMode) -> int:
+    """Multiply-adds of terms of an SM per cycle."""
+    return 1024 if math in (MathMode.TF32, MathMode.TF32X3) else 2048
+
+
 class Tile(NamedTuple):
     """A block's tile and how operands reach the tensor cores (cuda/conv2d/sm90/mainloop.cuh, sk_dilated/sm90.cu)."""
 
@@ -88,7 +93,7 @@ class Tile(NamedTuple):
     def cycles(self) -> float:
         """Cycles of the tensor cores for one step: of the products, or of reading A, and B for each 64 rows of A."""
         products = 3 if self.math.terms == 2 else 1
-        computed = self.BM * self.BN * self.BK * products / (1024 if self.math is MathMode.TF32 else 2048)
+        computed = self.BM * self.BN * self.BK * products / wgmma_per_cycle(self.math)
         return max(computed, self.BM * (1 + self.BN / 64) * STEP_BYTES / SHARED_BYTES_PER_CYCLE)
 
     def instructions(self, K: int) -> int:

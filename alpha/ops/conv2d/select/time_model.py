@@ -38,7 +38,7 @@ from alpha.ops.gemm.tiles import Product
 
 FFMA_PER_CYCLE = 128  # multiply-adds of an SM
 MMA_PER_CYCLE = {MathMode.BF16: 1024, MathMode.TF32: 512, MathMode.TF32X3: 512 / 3, MathMode.FP16: 1024}
-MMA_PER_CYCLE[MathMode.FP16X3] = MMA_PER_CYCLE[MathMode.FP16] / 3
+MMA_PER_CYCLE[MathMode.FP16X3] = MMA_PER_CYCLE[MathMode.BF16X3] = MMA_PER_CYCLE[MathMode.FP16] / 3
 FAST_TENSOR_CORES = (8, 0), (9, 0), (10, 0)  # compute capabilities; others have a quarter of the rate
 TRANSPOSE_CYCLES = 800.0  # for TRANSPOSED floats of a filter that stays, by a warp: 8 loads of 4 per lane
 TRANSPOSED = 32 * 8 * 4
@@ -80,6 +80,20 @@ def work_of(v: Configuration, s: ConvShape, target: Target) -> Work:
     if v.base is not None:
         return work_of(v.base, direct.swapped(s), target)
     return _FAMILIES[v.make](v, s, target)
+
+
+def products_per_cycle(math: MathMode, target: Target) -> float:
+    """The most multiply-adds per cycle of an SM: by wgmma on Hopper, by mma.sync on others, by FFMA without them."""
+    if math is MathMode.FP32:
+        return float(FFMA_PER_CYCLE)
+    if target.compute_capability == (9, 0):
+        return output_tiles.wgmma_per_cycle(math) / (3 if math.terms == 2 else 1)
+    return _mma_per_cycle(math, target)
+
+
+def trims(v: Configuration) -> bool:
+    """True if a configuration leaves out the products that meet padded zeros."""
+    return _FAMILIES.get((v.base or v).make) in (_sm90, _sm90_weight, _sm80, _sm80_weight)
 
 
 def _busiest(tiles: int, longest: float, num_sms: int) -> float:

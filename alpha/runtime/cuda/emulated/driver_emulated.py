@@ -29,6 +29,7 @@ from alpha.runtime.cuda.emulated.emulated_compiler import EmulatedCompiler, kern
 from alpha.runtime.cuda.emulated.emulated_memory import MAX_THREADS, TOTAL_BYTES, FiberStacks, GuardedMemory, fill, move
 from alpha.runtime.cuda.emulated.emulated_tensor_map import encode_tiled_map
 from alpha.runtime.cuda.owner import Owner
+from alpha.runtime.cuda.times.timeline import ON_DEVICE, TO_DEVICE, TO_HOST, Activity, Timeline
 from alpha.runtime.device import HostArray
 
 
@@ -56,6 +57,8 @@ class LaunchRequest(ctypes.Structure):
 
 Work: TypeAlias = tuple[partial[Any], Callable[[bytes], str]]  # a call that returns None or a fault; its message
 Prepare: TypeAlias = Callable[[], Work]
+Named: TypeAlias = tuple[str, str, int]  # kind, name and bytes of an `Activity`
+Captured: TypeAlias = list[tuple[Prepare, Named]]
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,9 @@ class EmulatedDriver:
         self._memory = GuardedMemory()
         self._stacks = FiberStacks(self._compiler.stack_bytes)
         self._launches = 0
-        self._captured: list[Prepare] | None = None  # what a capture has recorded so far
+        self._captured: Captured | None = None  # what a capture has recorded so far
+        self._timeline: Timeline | None = None  # of a profile
+        self._calls = 0  # that it has timed
         self._left_beside = False  # whether work was handed over beside that nothing has joined
 
     def raw_memory(self, scratch: bool) -> RawMemory:
@@ -129,13 +134,15 @@ class EmulatedDriver:
         self.owner.check("upload")
         self._refuse_in_capture("upload")
         self._memory.check("upload", address, source.nbytes)
-        ctypes.memmove(address, source.ctypes.data, source.nbytes)
+        copy = partial(ctypes.memmove, address, source.ctypes.data, source.nbytes)
+        self._timed(copy, ("copy", TO_DEVICE, source.nbytes))
 
     def download(self, target: HostArray, address: int) -> None:
         self.owner.check("download")
         self._refuse_in_capture("download")
         self._memory.check("download", address, target.nbytes)
-        ctypes.memmove(target.ctypes.data, address, target.nbytes)
+        copy = partial(ctypes.memmove, target.ctypes.data, address, target.nbytes)
+        self._timed(copy, ("copy", TO_HOST, target.nbytes))
 
     def pinned(self, nbytes: int) -> HostArray:
         return np.empty(nbytes, np.uint8)
@@ -161,7 +168,7 @@ class EmulatedDriver:
         """Let the work run at once, or record it; a fault comes from the other library itself."""
         self.owner.check("hand_over")
         self._left_beside = self._left_beside or beside
-        self._do(lambda: (partial(queue, 0), str))
+        self._do(lambda: (partial(queue, 0), str), ("kernel", "nccl", 0))
 
     def join(self) -> None:
         self.owner.check("join")
@@ -188,7 +195,7 @@ class EmulatedDriver:
             self._memory.check("copy", target, nbytes)
             return partial(move, target, source, nbytes), str
 
-        self._do(prepare)
+        self._do(prepare, ("copy", ON_DEVICE, nbytes))
 
     def fill(self, address: int, byte: int, nbytes: int) -> None:
         self.owner.check("fill")
@@ -197,7 +204,7 @@ class EmulatedDriver:
             self._memory.check("fill", address, nbytes)
             return partial(fill, address, byte, nbytes), str
 
-        self._do(prepare)
+        self._do(prepare, ("fill", "fill", nbytes))
 
     def compile(self, source: Path, options: Sequence[str]) -> Path:
         return compile_cached(self._compiler, source, options)
@@ -236,7 +243,8 @@ class EmulatedDriver:
         threads = block[0] * block[1] * block[2]
         if max(grid[1:]) > 65535 or block[2] > 64 or not 1 <= threads <= MAX_THREADS:
             raise DeviceError(f"{title(function, grid, block, shared_bytes)}: the grid or the block is too large")
-        self._do(partial(self._prepared, function, grid, block, shared_bytes, arguments))
+        prepare = partial(self._prepared, function, grid, block, shared_bytes, arguments)
+        self._do(prepare, ("kernel", function.entry, 0))
 
     def _prepared(
         self,
@@ -277,19 +285,29 @@ class EmulatedDriver:
 
         return partial(function.call, ctypes.byref(request)), explain
 
-    def _do(self, prepare: Prepare) -> None:
+    def _do(self, prepare: Prepare, named: Named) -> None:
         """Do something on the device, or record it."""
         if self._captured is not None:
-            self._captured.append(prepare)
+            self._captured.append((prepare, named))
         else:
-            run([prepare()], [])
+            self._timed(partial(run, [prepare()], []), named)
+
+    def _timed(self, call: Callable[[], object], named: Named, in_graph: bool = False) -> None:
+        """Do something at once, and note when, if a profile asks."""
+        start = time.perf_counter_ns()
+        call()
+        if self._timeline is not None:
+            kind, name, nbytes = named
+            self._calls += not in_graph
+            end = time.perf_counter_ns()
+            self._timeline.activities.append(Activity(kind, name, start, end, self._calls, in_graph, nbytes))
 
     def begin_capture(self) -> None:
         self.owner.check("begin_capture")
         self._refuse_in_capture("begin_capture")
         self._captured = []
 
-    def end_capture(self) -> list[Prepare]:
+    def end_capture(self) -> Captured:
         self.owner.check("end_capture")
         if self._captured is None:
             raise DeviceError("end_capture: no capture has begun")
@@ -301,12 +319,19 @@ class EmulatedDriver:
     def abandon_capture(self) -> None:
         self._captured, self._left_beside = None, False
 
-    def replay(self, graph: list[Prepare], done: list[Any]) -> None:
+    def replay(self, graph: Captured, done: list[Any]) -> None:
         self.owner.check("replay")
         self._refuse_in_capture("replay")
-        run([prepare() for prepare in graph], done)
+        works = [prepare() for prepare, _ in graph]
+        if self._timeline is None:
+            run(works, done)
+            return
+        self._calls += 1
+        for work, (_, named) in zip(works, graph, strict=True):  # one by one, which an interrupt may cut off
+            self._timed(partial(run, [work], []), named, in_graph=True)
+        done.append(None)
 
-    def free_graph(self, graph: list[Prepare]) -> None:
+    def free_graph(self, graph: Captured) -> None:
         graph.clear()
 
     def outside_capture(self, function: Callable[[], T]) -> T:
@@ -336,6 +361,16 @@ class EmulatedDriver:
 
     def elapsed_ms(self, start: float, end: float) -> float:
         return (end - start) * 1e3
+
+    def begin_times(self) -> str:
+        now = time.perf_counter_ns()
+        self._timeline = Timeline(now, now, [])
+        return "by the host's clock"
+
+    def end_times(self) -> Timeline:
+        timeline, self._timeline = self._timeline, None
+        assert timeline is not None
+        return timeline._replace(end=time.perf_counter_ns())
 
     def close(self) -> None:
         """Unmap everything."""

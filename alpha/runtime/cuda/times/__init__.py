@@ -1,0 +1,1 @@
+"""Times at which a device does what it is asked for; `alpha.profile` reads them."""
