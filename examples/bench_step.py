@@ -3,21 +3,19 @@
     python examples/bench_step.py                                      # CIFAR-10's size, all four networks, float32
     python examples/bench_step.py --models vit_tiny --kernels 20       # which kernels take the time
     python examples/bench_step.py --models vgg16 --image-size 128 --precision all --kernels 12
+    python examples/bench_step.py --models resnet18 --precision bf16 --profile  # its layers, captured and eager
     taskset --cpu-list 0 python examples/bench_step.py                 # on a host of one core
 
 The images lie on the GPU; they are random unless --data names a set. The time of a step is the median of the epochs but
-the first two. The times of the kernels come from one more epoch, under the profiler of PyTorch, which must be
-installed: it sees the kernels of the whole process.
+the first two. The times of the kernels come from one more epoch, under `alpha.profile`, which needs `cupti-python`
+(pip install "alpha-cks[profile]"). With --profile its tables are printed, of captured and of eager steps.
 """
 
 from __future__ import annotations
 
 import argparse
-import collections
-import re
 import statistics
 import sys
-from typing import Any
 
 from compare.networks import EPOCHS, PAPER_EPOCHS, network
 from compare.spec import load
@@ -25,12 +23,13 @@ from compare.spec import load
 import alpha
 from alpha.core.numerics import PRECISIONS
 from alpha.data import DataLoader
-from alpha.errors import ConfigError, DeviceError
+from alpha.errors import DeviceError
+from alpha.step import Profile
 from alpha.train import Trainer
 from alpha.train.commands.command_line import Parser, command, names, natural_int, positive_int
 
 BATCH = {32: 512, 128: 256}
-LINE = "{:10} {:9} {:>10} {:>10} {:>8}"
+LINE = "{:14} {:9} {:>10} {:>10} {:>8}"
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -49,58 +48,54 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--epochs", type=positive_int, default=5, help="that are timed (default: 5)")
     add("--steps", type=positive_int, help="at most so many per epoch (default: all)")
     add("--kernels", type=natural_int, default=0, metavar="N", help="print the N kernels that take most of the time")
+    add("--profile", action="store_true", help="print tables by layer and operator, of captured and of eager steps")
+    add("--trace", metavar="FILE", help="write a trace of the last epoch of each, for ui.perfetto.dev")
     return parser.parse_args(arguments)
 
 
-def kernel_times(trainer: Trainer, loader: DataLoader, steps: int | None) -> collections.Counter[str]:
-    """Nanoseconds of each kernel in one epoch, by its name."""
-    from torch.autograd import DeviceType
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+def profiled(trainer: Trainer, loader: DataLoader, steps: int) -> Profile:
+    """The profile of one epoch, with the times of single kernels."""
+    with alpha.profile() as profile:
         trainer.train_epoch(loader, steps)
-    results: Any = profiler.profiler
-    found: collections.Counter[str] = collections.Counter()
-    for event in results.kineto_results.events():
-        if event.device_type() == DeviceType.CUDA and not event.name().startswith(("Memcpy", "Memset")):
-            found[event.name()] += event.duration_ns()
-    return found
+    if not profile.of_kernels:
+        raise DeviceError(profile.title)
+    return profile
 
 
-def measure(model: str, precision: str, args: argparse.Namespace) -> None:
+def measure(model: str, precision: str, args: argparse.Namespace, capture: bool = True) -> None:
     """Prints the line of one network in one precision."""
     train_set, *_ = load(args.data, args.image_size)
     alpha.manual_seed(0)
     trained = network(model, len(train_set.classes), args.image_size).to("cuda")
     optimizer = alpha.optim.Adam(trained.parameters(), lr=1e-3)
-    trainer = Trainer(trained, optimizer, "cuda", precision=precision, capture=True, resident=True)
+    trainer = Trainer(trained, optimizer, "cuda", precision=precision, capture=capture, resident=True)
     loader = DataLoader(train_set, args.batch_size or BATCH[args.image_size], shuffle=True)
     steps = min(len(loader), args.steps or len(loader))
     seconds = [trainer.train_epoch(loader, steps).seconds for _ in range(args.epochs + 2)][2:]
     step = statistics.median(seconds) / steps * 1e3
-    kernels = kernel_times(trainer, loader, steps)
-    busy = sum(kernels.values()) / steps / 1e6
-    print(LINE.format(model, precision, f"{step:.3f}", f"{busy:.3f}", f"{busy / step:.1%}"), flush=True)
-    for name, time in kernels.most_common(args.kernels):
-        print(f"    {time / steps / 1e6:8.3f} ms  {re.sub(r'[(<].*', '', name)}", flush=True)
+    profile = profiled(trainer, loader, steps)
+    busy = sum(event.ms for event in profile.events if event.kind == "kernel") / steps
+    name = model if capture else f"{model} eager"
+    print(LINE.format(name, precision, f"{step:.3f}", f"{busy:.3f}", f"{busy / step:.1%}"), flush=True)
+    if args.kernels:
+        print(profile.table("kernel", args.kernels, steps), flush=True)
+    if args.profile:
+        print(profile.table("layer", steps=steps), profile.table("operator", steps=steps), sep="\n\n", flush=True)
+        print(f"{profile.total_ms / steps:.3f} ms per step under the profile, {step:.3f} without\n", flush=True)
+    if args.trace:
+        profile.save_trace(args.trace)
 
 
 @command("bench_step")
 def main(arguments: list[str] | None = None) -> int:
     args = parse(arguments)
-    try:
-        alpha.get_device("cuda")
-        import torch
-
-        if not torch.cuda.is_available():
-            raise DeviceError("its times of kernels need PyTorch's CUDA build and a GPU")
-        torch.zeros(1, device="cuda")  # the profiler needs PyTorch's context
-        print(LINE.format("network", "precision", "ms / step", "kernels", "busy"))
-        for precision in PRECISIONS if args.precision == "all" else [args.precision]:
-            for model in args.models:
-                measure(model, precision, args)
-    except ImportError as error:
-        raise ConfigError("its times of kernels need PyTorch (pip install torch)") from error
+    alpha.get_device("cuda")
+    print(LINE.format("network", "precision", "ms / step", "kernels", "busy"))
+    for precision in PRECISIONS if args.precision == "all" else [args.precision]:
+        for model in args.models:
+            measure(model, precision, args)
+            if args.profile:
+                measure(model, precision, args, capture=False)
     return 0
 
 

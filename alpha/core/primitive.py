@@ -26,6 +26,7 @@ import numpy as np
 from alpha.errors import DeviceError
 from alpha.runtime import Device
 from alpha.runtime.cuda.array import DeviceArray
+from alpha.runtime.recording import state
 
 F = TypeVar("F", bound=Callable[..., Any])
 Array = Any  # np.ndarray on cpu, DeviceArray on cuda: contiguous, C order
@@ -66,15 +67,36 @@ class Primitive:
         return register
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        device = _HOMES.get(type(args[0])) or device_name(args[0])
+        device = _HOMES.get(type(args[0])) or _home(args[0])
         try:
             function = self.implementations[device]
         except KeyError:
-            raise DeviceError(f"{self.name} has no {device} implementation") from None
+            function = self._timed(device)
         return function(*args, **kwargs)
 
+    def _timed(self, device: str) -> Callable[..., Any]:
+        """The implementation for the cpu, timed if the profile is this thread's; there is none for another device."""
+        plain = self.implementations.get("cpu") if device == TIMED else None
+        if plain is None:
+            raise DeviceError(f"{self.name} has no {'cpu' if device == TIMED else device} implementation")
+        profile = state.profile
+        return plain if profile is None else functools.partial(profile.timed, self.name, plain)
 
+
+TIMED = "cpu, timed"  # where numpy's arrays live while a profile runs: so nothing is asked for each call without one
 _HOMES: dict[type, str] = {np.ndarray: "cpu", DeviceArray: "cuda"}  # where the arrays of a type live
+
+
+def time_primitives(timed: bool) -> None:
+    """Let `profile.timed` call the implementations for the cpu from now on, in threads that have a profile, or not."""
+    _HOMES[np.ndarray] = TIMED if timed else "cpu"
+
+
+def _home(argument: Any) -> str:
+    """The name of the device, or TIMED for numpy's arrays, also in lists, while a profile runs."""
+    if isinstance(argument, np.ndarray):
+        return _HOMES[np.ndarray]
+    return _home(argument[0]) if isinstance(argument, (list, tuple)) else device_name(argument)
 
 
 def device_name(argument: Any) -> str:

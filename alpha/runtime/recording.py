@@ -226,7 +226,7 @@ class Recording(Listener):
 class Profiling(Listener):
     """A listener that hears of replayed graphs, and times functions of the cpu."""
 
-    def timed(self, name: str, function: Callable[..., T], *args: Any) -> T:
+    def timed(self, name: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """The result of a function of arrays of the cpu, whose time is noted under a name."""
         raise NotImplementedError
 

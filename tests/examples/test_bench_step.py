@@ -1,12 +1,8 @@
-"""bench_step.py says how busy the GPU is with a captured step, bench_memory.py how much of its memory that takes.
-
-The profiler of the GPU is made up, and memory is planned alone.
-"""
+"""bench_step.py says how busy the GPU is with a captured step, bench_memory.py how much of its memory that takes."""
 
 from __future__ import annotations
 
 import argparse
-import collections
 import importlib
 import json
 import re
@@ -20,29 +16,31 @@ from alpha import models, nn
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def test_a_line_per_network(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_per_network(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
     script, spec = importlib.import_module("bench_step"), importlib.import_module("compare.spec")
     monkeypatch.setitem(spec.RANDOM_IMAGES, 32, 16)
     monkeypatch.setattr(
         models, "resnet18", lambda num_classes, image_size: nn.Sequential(nn.Flatten(), nn.Linear(3072, num_classes))
     )
-    asked = []
-
-    def kernel_times(trainer: object, loader: object, steps: int) -> collections.Counter[str]:
-        asked.append(steps)
-        return collections.Counter({"short": 1000 * steps, "long<1>": 3000 * steps})
-
-    monkeypatch.setattr(script, "kernel_times", kernel_times)
     loaded, load = [], spec.load
     monkeypatch.setattr(script, "load", lambda data, size: loaded.append((data, size)) or load("random", size))
     args = argparse.Namespace(data="a set", image_size=32, batch_size=4, steps=3, epochs=1, kernels=1)
-    script.measure("resnet18", "float32", args)
-    line, kernel = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"resnet18 +float32 +[0-9.]+ +0\.004 +[0-9.]+%", line)
-    assert kernel.split() == ["0.003", "ms", "long"]
-    assert asked == [3]
-    assert loaded == [("a set", 32)]
+    args.profile, args.trace = True, str(tmp_path / "step.json")
+    for capture in (True, False):
+        script.measure("resnet18", "float32", args, capture)
+        line, _, head, kernel, others, *tables = capsys.readouterr().out.splitlines()
+        assert re.fullmatch(r"resnet18( eager)? +float32( +[0-9.]+){3}%", line)
+        assert head.split()[:3] == ["kernel", "calls", "ms"]
+        assert kernel.split()[0] in ("adam", "matmul", "gather")
+        assert re.match(r"\(\d+ others\) ", others)
+        assert {"layer", "operator"} <= {table.split()[0] for table in tables if table}
+        assert sum(table.startswith("explained: 100.0% of ") for table in tables) == 3
+        assert re.fullmatch(r"[0-9.]+ ms per step under the profile, [0-9.]+ without", tables[-2])
+        assert json.loads((tmp_path / "step.json").read_text())["traceEvents"]
+    assert loaded == [("a set", 32)] * 2
     assert script.parse([]).data == "random"
     assert script.parse(["--data", "cifar10"]).data == "cifar10"
 

@@ -189,7 +189,7 @@ def test_siblings_that_do_not_know_each_other() -> None:
             assert not any(target.startswith("alpha.optim") for target in imports(module)), module
 
 
-@pytest.mark.parametrize("package", ["pycuda", "pynvml", "cuda.bindings"])
+@pytest.mark.parametrize("package", ["pycuda", "pynvml", "cuda.bindings", "cupti"])
 def test_only_the_runtime_knows_the_gpu_packages(package: str) -> None:
     pattern = re.compile(rf"^\s*(import|from) {re.escape(package)}\b", re.MULTILINE)
     users = [name_of(path) for path in SOURCES if pattern.search(path.read_text())]
@@ -199,7 +199,7 @@ def test_only_the_runtime_knows_the_gpu_packages(package: str) -> None:
 def test_importing_alpha_is_light() -> None:
     code = "import sys, alpha, alpha.train, alpha.data; print(*sorted(sys.modules))"
     run = child.run([sys.executable, "-c", code], cwd=ROOT, check=True)
-    heavy = {"pycuda", "torch", "matplotlib", "pynvml", "cuda"} & set(run.stdout.split())
+    heavy = {"pycuda", "torch", "matplotlib", "pynvml", "cuda", "cupti", "nvtx"} & set(run.stdout.split())
     assert not heavy
 
 

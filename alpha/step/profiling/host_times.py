@@ -1,23 +1,22 @@
 """Times of the operators of the cpu: the clock of the host around each primitive.
 
-While a profile runs, the implementations of the primitives for the cpu are replaced by timed ones; afterwards they are
-as they were, so that nothing is slower without a profile. A primitive that calls others has only what is left of its
-time without theirs.
+A primitive asks for nothing without a profile (`time_primitives` in alpha/core/primitive.py). One that calls others has
+only what is left of its time without theirs.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from alpha.core.primitive import REGISTRY
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.runtime.recording import Asked, Listener, state
 from alpha.runtime.work import Work
+
+T = TypeVar("T")
 
 
 class Timed(NamedTuple):
@@ -29,7 +28,7 @@ class Timed(NamedTuple):
 
 
 class HostTimes:
-    """The calls of primitives of the cpu between `begin` and `end`.
+    """The calls of functions of the cpu.
 
     Args:
         listener: knows the layer of each call.
@@ -38,34 +37,12 @@ class HostTimes:
     def __init__(self, listener: Listener) -> None:
         self.calls: list[Timed] = []
         self._listener = listener
-        self._plain: dict[str, Callable[..., Any]] = {}
-        self._inner = [0]  # nanoseconds of the primitives within each that is running
+        self._inner = [0]  # nanoseconds of the functions within each that is running
 
-    def begin(self) -> None:
-        """Time the primitives from here on."""
-        for name, primitive in REGISTRY.items():
-            plain = primitive.implementations.get("cpu")
-            if plain is not None:
-                self._plain[name] = plain
-                primitive.implementations["cpu"] = self._timed(name, plain)
-
-    def end(self) -> None:
-        """Let the primitives be as they were."""
-        for name, plain in self._plain.items():
-            REGISTRY[name].implementations["cpu"] = plain
-        self._plain.clear()
-
-    def _timed(self, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(plain)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if state.listener is not self._listener:  # another thread, or a dry run
-                return plain(*args, **kwargs)
-            return self.call(name, plain, args, kwargs)
-
-        return call
-
-    def call(self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(self, name: str, function: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
         """The result of a function, whose time is noted under a name."""
+        if state.listener is not self._listener:  # within a dry run
+            return function(*args, **kwargs)
         self._inner.append(0)
         start, result = time.perf_counter_ns(), None
         try:

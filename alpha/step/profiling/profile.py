@@ -11,8 +11,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
+from alpha.core.primitive import time_primitives
 from alpha.errors import DeviceError
 from alpha.installation import install
 from alpha.runtime import recording
@@ -67,7 +68,13 @@ def profile(*, nvtx: bool = False) -> Profile:
 
 
 class Profile(Report, Profiling):
-    """The times of what is done inside of a `with`; made by `alpha.profile`."""
+    """The times of what is done inside of a `with`; made by `alpha.profile`. It is a `Report`.
+
+    Attributes:
+        of_kernels: True if the times are those of single kernels, False if they last until the next launch.
+    """
+
+    _running: ClassVar[bool] = False  # whether one is, in any thread
 
     def __init__(self, *, nvtx: bool = False) -> None:
         Report.__init__(self)
@@ -77,21 +84,22 @@ class Profile(Report, Profiling):
         self._host = HostTimes(self)
         self._device: CudaDevice | None = None
         self._how = ""
-        self._by_events = False
+        self.of_kernels = True
         self._order: list[Asked | Replay] = []
         self._stamps: list[Any] = []
         self._begun = 0
 
     def __enter__(self) -> Profile:
         state = recording.state
-        if state.profile is not None:
+        if Profile._running:
             raise RuntimeError("alpha.profile: another profile is running; end it first, or use that one for both")
         if state.recording is not None:
             raise RuntimeError("alpha.profile: put it around the captured step, not into it")
         if self._begun:
             raise RuntimeError("alpha.profile: this profile has run; make another one for each `with`")
         self._open()
-        self._host.begin()
+        Profile._running = True
+        time_primitives(True)
         self._begun = time.perf_counter_ns()
         state.profile = self
         state.record(None)
@@ -104,7 +112,8 @@ class Profile(Report, Profiling):
         state.profile = None
         state.record(state.recording)
         ended = time.perf_counter_ns()
-        self._host.end()
+        time_primitives(False)
+        Profile._running = False
         try:
             if self._device is not None:
                 self._finish(self._device)
@@ -126,7 +135,7 @@ class Profile(Report, Profiling):
         try:
             self._how = device.driver.begin_times()
         except DeviceError as error:
-            self._by_events = True
+            self.of_kernels = False
             self._how = f"from one launch to the next, for there are {error}"
             self._stamps.append(device.driver.record_event())
 
@@ -134,7 +143,7 @@ class Profile(Report, Profiling):
         self._order.append(asked)
         if self._device is None:
             self._open()
-        if self._by_events and self._device is not None:
+        if not self.of_kernels and self._device is not None:
             self._stamps.append(self._device.driver.record_event())
 
     def hear(self, asked: Asked) -> None:
@@ -148,7 +157,7 @@ class Profile(Report, Profiling):
     def _finish(self, device: CudaDevice) -> None:
         driver, limits = device.driver, Limits(device.properties)
         self.title = f"{device.properties.name}, times {self._how}"
-        if not self._by_events:
+        if self.of_kernels:
             timeline = driver.end_times()
             eager = [each for each in self._order if isinstance(each, Asked)]
             replays = [each for each in self._order if not isinstance(each, Asked)]
@@ -162,9 +171,8 @@ class Profile(Report, Profiling):
 
     # -- the cpu ------------------------------------------------------------------------------
 
-    def timed(self, name: str, function: Callable[..., T], *args: Any) -> T:
-        result: T = self._host.call(name, function, args, {})
-        return result
+    def timed(self, name: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        return self._host.call(name, function, args, kwargs)
 
     def _finish_host(self, ended: int) -> None:
         names = recording.layer_names(call.asked.layer for call in self._host.calls)

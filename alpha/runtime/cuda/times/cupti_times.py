@@ -6,7 +6,7 @@ is a part of the process, so that it sees kernels of other libraries, too.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from alpha.errors import DeviceError
 from alpha.installation import install
@@ -23,6 +23,9 @@ class CuptiTimes:
         DeviceError: `cupti-python` is missing, or CUPTI refuses, as when another profiler has the GPU.
     """
 
+    _current: ClassVar[CuptiTimes | None] = None  # which is given the records
+    _registered: ClassVar[bool] = False  # whether CUPTI knows the functions below; another profiler may replace them
+
     def __init__(self) -> None:
         try:
             from cupti import cupti
@@ -36,7 +39,7 @@ class CuptiTimes:
         copies = cupti.ActivityMemcpyKind
         self._copies = {int(copies.HTOD): TO_DEVICE, int(copies.DTOH): TO_HOST}
         try:
-            cupti.activity_register_callbacks(_buffer, self._take)
+            self._register()
             for kind in (kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET):
                 cupti.activity_enable(kind)
                 self._enabled.append(kind)
@@ -45,7 +48,17 @@ class CuptiTimes:
             self._disable()
             raise DeviceError(f"CUPTI notes no times of kernels: {error}") from error
 
-    def _take(self, records: Any) -> None:
+    def _register(self) -> None:
+        """Let CUPTI ask for buffers and give them back; once may be enough."""
+        CuptiTimes._current = self
+        try:
+            self._cupti.activity_register_callbacks(_buffer, _give_back)
+        except Exception:
+            if not CuptiTimes._registered:
+                raise
+        CuptiTimes._registered = True
+
+    def take(self, records: Any) -> None:
         """Keep what is needed of the records of a buffer, which CUPTI uses again."""
         for record in records:
             kind = self._kinds.get(int(record.kind))
@@ -71,23 +84,34 @@ class CuptiTimes:
 
     def finish(self) -> Timeline:
         """The activities so far; CUPTI notes nothing any more."""
-        end = int(self._cupti.get_timestamp())
+        begin, end = self._begin, int(self._cupti.get_timestamp())
         try:
             self._cupti.activity_flush_all(FORCED)
         except Exception as error:
             raise DeviceError(f"CUPTI does not give its records: {error}") from error
         finally:
             self._disable()
-        # records of work before the first call of `get_timestamp` were none: the GPU was idle
-        found = sorted((r for r in self._records if r.start >= self._begin), key=lambda record: record.start)
-        return Timeline(self._begin, end, found)
+        found = sorted(self._records, key=lambda record: record.start)
+        if found:  # all are of this time, for the GPU was idle at both ends; clocks may differ by a little
+            begin, end = min(begin, found[0].start), max(end, *(record.end for record in found))
+        return Timeline(begin, end, found)
 
     def _disable(self) -> None:
+        """Let CUPTI note nothing, and hold no buffer, which it would give back at the end of the process."""
         for kind in self._enabled:
             self._cupti.activity_disable(kind)
-        self._enabled.clear()
+        if self._enabled:
+            self._enabled.clear()
+            self._cupti.activity_flush_all(FORCED)
+        CuptiTimes._current = None
 
 
 def _buffer() -> tuple[int, int]:
     """The bytes of a new buffer, and the most records in it; 0: as many as find room."""
     return BUFFER_BYTES, 0
+
+
+def _give_back(records: Any) -> None:
+    """Take the records of a buffer that CUPTI gives back."""
+    if CuptiTimes._current is not None:
+        CuptiTimes._current.take(records)
