@@ -44,6 +44,7 @@ PACKAGES = {  # distribution -> the extra that installs it, "" for none
     "nvidia-ml-py": "cuda",
     "cuda-bindings": "cuda",
     "cuda-core": "cuda",
+    "cupti-python": "profile",
 }
 
 

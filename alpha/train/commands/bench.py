@@ -2,6 +2,7 @@
 
     alpha-bench                                              # ResNet18 on images of 32x32
     alpha-bench resnet18,vgg16 --image-size 128 --precision all
+    alpha-bench resnet18 --profile layer                     # and where a step goes
     alpha-bench torchvision.resnet50 --image-size 224 --batch-size 64 --device cuda
 
 Images are random and lie on the device. A step is forward, backward and an update by Adam, captured where the device
@@ -15,7 +16,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from alpha.train.commands.command_line import Parser, command, positive_float, p
 
 BATCHES = {"cuda": 512, "cpu": 32}  # images of 32x32; of larger ones so many pixels, at least 16 images
 LEAST_BATCH = 16
+PROFILED = 3  # steps
 WARM, WINDOWS = 4, 5  # steps that are not timed: a captured step is one from its third call on
 LINE = "{:22} {:>5} {:9} {:>9} {:>9} {:>9} {:>8}"
 HEAD = LINE.format("network", "batch", "precision", "ms/step", "trained", "predicted", "peak MB")
@@ -53,6 +55,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--precision", choices=[*PRECISIONS, "all"], default="float32", help="default: float32; a CPU has no other")
     add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="default: auto")
     add("--seconds", type=positive_float, default=2.0, metavar="S", help="of each measurement; default: 2")
+    add("--profile", choices=["layer", "operator", "kernel"], metavar="BY", help="print where a step goes: %(choices)s")
     args: argparse.Namespace = parser.parse_args(arguments)
     return args
 
@@ -78,8 +81,20 @@ def milliseconds(device: Device, step: Callable[[], Any], seconds: float) -> flo
     return statistics.median(window(steps) for _ in range(WINDOWS))
 
 
-def measured(model: Module, precision: str, device: Device, batch: int, args: argparse.Namespace) -> tuple[str, ...]:
-    """The numbers of a network: milliseconds of a step, images per second trained and predicted, and the peak in MB.
+class Measured(NamedTuple):
+    """Measurements of a network.
+
+    Attributes:
+        numbers: milliseconds of a step, images per second trained and predicted, and the peak in MB.
+        table: where a step goes, if that was asked for.
+    """
+
+    numbers: tuple[str, ...]
+    table: str
+
+
+def measured(model: Module, precision: str, device: Device, batch: int, args: argparse.Namespace) -> Measured:
+    """Measurements of a network.
 
     Raises:
         OutOfMemoryError: the batch is too large.
@@ -110,9 +125,16 @@ def measured(model: Module, precision: str, device: Device, batch: int, args: ar
         device.reset_peak()
         step = milliseconds(device, train, args.seconds)
         peak = device.memory_stats().peak / 1e6
+        table = ""
+        if args.profile:
+            with alpha.profile() as profile:
+                for _ in range(PROFILED):
+                    train()
+            table = profile.table(args.profile, steps=PROFILED)
         model.eval()
         forward = milliseconds(device, predict, args.seconds)
-    return f"{step:.2f}", *(f"{1e3 * batch / ms:,.0f}" for ms in (step, forward)), f"{peak:,.0f}"
+    rates = [f"{1e3 * batch / ms:,.0f}" for ms in (step, forward)]
+    return Measured((f"{step:.2f}", *rates, f"{peak:,.0f}"), table)
 
 
 @command("alpha-bench")
@@ -131,8 +153,10 @@ def main(arguments: list[str] | None = None) -> int:
     for name, model in models.items():
         for precision in precisions:
             try:
-                numbers = measured(model, precision, device, batch, args)
-                print(LINE.format(name.removeprefix("torchvision."), batch, precision, *numbers), flush=True)
+                found = measured(model, precision, device, batch, args)
+                print(LINE.format(name.removeprefix("torchvision."), batch, precision, *found.numbers), flush=True)
+                if found.table:
+                    print(found.table, flush=True)
             except OutOfMemoryError as error:
                 failed = True
                 print(f"{name} {precision}: {error}; give a smaller --batch-size", file=sys.stderr, flush=True)

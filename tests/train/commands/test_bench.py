@@ -27,6 +27,16 @@ def test_a_line_for_each_network(capsys: pytest.CaptureFixture[str]) -> None:
     assert max(map(len, [about, head, *lines])) <= 80
 
 
+def test_a_profile(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["vit_tiny", "--profile", "operator", *QUICK]) == 0
+    _, _, line, title, columns, *rows, explained = capsys.readouterr().out.splitlines()
+    assert line.startswith("vit_tiny ")
+    assert title == "cpu, times by the host's clock"
+    assert columns.split()[:3] == ["operator", "calls", "ms"]
+    assert "matmul_batch" in {row.split()[0] for row in rows}
+    assert explained.startswith("explained: 100.0% of ")
+
+
 @pytest.mark.parametrize(("size", "cpu", "cuda"), [(8, 32, 512), (32, 32, 512), (128, 16, 32), (224, 16, 16)])
 def test_large_images_have_small_batches(size: int, cpu: int, cuda: int) -> None:
     class Gpu:
