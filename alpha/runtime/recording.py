@@ -110,10 +110,12 @@ class Listener:
         layer: the innermost module whose forward or gradient is being computed.
         module: the module whose forward is being computed.
         asked: what was asked of the device, in its order.
+        profile: the profile that hears from it of what runs at once; None for another one.
     """
 
     phase = "forward"
     layer = NO_LAYER
+    profile: Profiling | None = None
     module: Any = None
 
     def __init__(self) -> None:
@@ -195,7 +197,7 @@ class Recording(Listener):
     def __init__(self, capturing: bool, strict: bool = False) -> None:
         super().__init__()
         self.capturing = capturing
-        self._profile = None if capturing else state.profile  # which hears of a capture when its graph is launched
+        self.profile = None if capturing else state.profile  # which hears of a capture when its graph is launched
         self._strict = strict or capturing
         self.nodes: list[tuple[Any, ...]] = []
         self.places: list[str] = []
@@ -212,8 +214,8 @@ class Recording(Listener):
 
     def hear(self, asked: Asked) -> None:
         super().hear(asked)
-        if self._profile is not None:
-            self._profile.hear(asked)
+        if self.profile is not None:
+            self.profile.hear(asked)
 
     def refuse(self, what: str) -> None:
         """Note what cannot be captured, or raise `CaptureError`."""

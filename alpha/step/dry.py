@@ -240,7 +240,7 @@ class _Notes(Recording):
 
     def __init__(self, device: DryDevice) -> None:
         super().__init__(capturing=False)
-        self._profile = None  # which hears nothing of a dry run
+        self.profile = None  # which hears nothing of a dry run
         self.labels: dict[int, Asked] = {}
         self._device = device
 

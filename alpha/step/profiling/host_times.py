@@ -31,7 +31,7 @@ class HostTimes:
     """The calls of functions of the cpu.
 
     Args:
-        listener: knows the layer of each call.
+        listener: the profile, which hears of each call itself, or by a recording.
     """
 
     def __init__(self, listener: Listener) -> None:
@@ -41,7 +41,8 @@ class HostTimes:
 
     def call(self, name: str, function: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
         """The result of a function, whose time is noted under a name."""
-        if state.listener is not self._listener:  # within a dry run
+        listener = state.listener
+        if listener is None or self._listener not in (listener, listener.profile):  # within a dry run
             return function(*args, **kwargs)
         self._inner.append(0)
         start, result = time.perf_counter_ns(), None
@@ -52,7 +53,6 @@ class HostTimes:
             whole = time.perf_counter_ns() - start
             own = whole - self._inner.pop()
             self._inner[-1] += whole
-            listener = self._listener
             work = work_of(name, (*args, *kwargs.values()), result)
             asked = Asked(listener.phase, listener.layer, "operator", name, "", name, "", work)
             self.calls.append(Timed(asked, start, own))

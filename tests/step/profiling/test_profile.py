@@ -202,6 +202,15 @@ def test_products_of_the_cpu() -> None:
     assert works["conv2d_forward"].written == 4 * 2 * 36 * 8
 
 
+def test_a_captured_function_of_the_cpu_beside_a_gpu(cuda: CudaDevice) -> None:
+    """The first call is noted for a capture, and the profile hears of it all the same."""
+    _, step = program("cpu", captured=True)
+    with alpha.profile() as p:
+        step(*batch("cpu"))
+    assert {event.layer for event in p.events} >= {"body.0", "body.1", "fc"}
+    assert p.title.startswith("cpu, ")
+
+
 def test_an_error_leaves_nothing_behind(device: str) -> None:
     before = dict(_HOMES)
     x = alpha.ones(2, device=device)
