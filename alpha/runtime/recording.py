@@ -125,12 +125,15 @@ class Listener:
     def use(self, arrays: Iterable[Any]) -> None:
         """Note that the device reads or writes these arrays; anything else among them is left out."""
 
-    def note(self, arrays: Iterable[Any], *node: Any, about: tuple[About, Any] | None = None) -> None:
+    def note(
+        self, arrays: Iterable[Any], *node: Any, about: tuple[About, Any] | None = None, read: int | None = None
+    ) -> None:
         """Note what the device was asked for, and the arrays that it was given.
 
         Args:
             node: the name of what was asked for, and all on which its result depends.
             about: the launch, and the arrays by name.
+            read: bytes that it reads, if it is not all of the arrays.
         """
         source, _, entry = node[0].rpartition(":")
         kind = "kernel" if source else node[0] if node[0] in ("copy", "fill") else "exchange"
@@ -140,6 +143,8 @@ class Listener:
             operator, configuration, work = launch.operator, launch.configuration, launch.work(named)
         else:
             work = _moved(kind, arrays)
+            if read is not None:
+                work = work._replace(read=read)
         self.hear(Asked(self.phase, self.layer, kind, entry, source, operator, configuration, work))
 
     def hear(self, asked: Asked) -> None:
@@ -169,12 +174,17 @@ class Listener:
 
 
 def _moved(kind: str, arrays: Iterable[Any]) -> Work:
-    """The work of something that does not say what it is for: the arrays that it is given, each counted as read."""
+    """The work of something that does not say what it is for.
+
+    Kernels are given what they write first; an exchange reads its arrays.
+    """
     sizes = [array.nbytes for array in arrays if hasattr(array, "block")]
     if kind == "fill":
         return Work(written=sum(sizes))
     if kind == "copy":
         return Work(read=sizes[-1], written=sizes[0])
+    if kind == "kernel" and sizes:
+        return Work(read=sum(sizes[1:]), written=sizes[0])
     return Work(read=sum(sizes)) if sizes else NO_WORK
 
 
@@ -205,12 +215,14 @@ class Recording(Listener):
         self.actions: list[Callable[[], object]] = []
         self.keeps: list[Callable[[], Callable[[], object]]] = []
 
-    def note(self, arrays: Iterable[Any], *node: Any, about: tuple[About, Any] | None = None) -> None:
+    def note(
+        self, arrays: Iterable[Any], *node: Any, about: tuple[About, Any] | None = None, read: int | None = None
+    ) -> None:
         arrays = list(arrays)
         self.use(arrays)
         self.nodes.append(node)
         self.places.append(place())
-        super().note(arrays, *node, about=about)
+        super().note(arrays, *node, about=about, read=read)
 
     def hear(self, asked: Asked) -> None:
         super().hear(asked)

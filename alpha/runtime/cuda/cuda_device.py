@@ -211,14 +211,17 @@ class CudaDevice(Device):
         args: Sequence[Any],
         defines: Mapping[str, Define] | None = None,
         shared_bytes: int = 0,
+        read: int | None = None,
     ) -> None:
         """Compile (once) and launch `entry` of `cuda/<source>`.
 
         defines: macros without their ALPHA_ prefix. args: `DeviceArray` -> its address, int ->
         int32, float -> float32, numpy scalar -> as it is, aligned structured `np.void` -> by value,
         None -> null pointer. `CompileError` or `DeviceError` name the kernel and its launch.
+        read: bytes that it reads, for profiles, of a kernel that reads only parts of its arrays. By default the first
+        array is what it writes, and the others are read.
         """
-        self._kernels.get(source, entry, defines, shared_bytes).launch(grid, block, args)
+        self._kernels.get(source, entry, defines, shared_bytes).launch(grid, block, args, read)
 
     def kernel(
         self, source: str, entry: str, defines: Mapping[str, Define] | None = None, shared_bytes: int = 0

@@ -154,14 +154,14 @@ class Kernel:
         self._driver = driver
         self._shared_bytes = shared_bytes
 
-    def launch(self, grid: Dim, block: Dim, args: Sequence[Any]) -> None:
-        """Queue one launch; grid and block are a size or up to three."""
+    def launch(self, grid: Dim, block: Dim, args: Sequence[Any], read: int | None = None) -> None:
+        """Queue one launch; grid and block are a size or up to three. `read`: see `CudaDevice.launch`."""
         try:
             dims = check_dims(grid, block)
             packed = pack(args)
             noted = recording.state.listener
             if noted is not None:
-                noted.note(args, self.title, *dims, self._shared_bytes, packed[0])
+                noted.note(args, self.title, *dims, self._shared_bytes, packed[0], read=read)
             self._driver.launch(self.function, *dims, self._shared_bytes, packed)
         except DeviceError as error:
             raise self.failure(grid, block, error) from error

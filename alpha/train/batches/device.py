@@ -111,6 +111,7 @@ def _(X: Array, order: Array, begin: StepValue[int], count: int) -> Array:
             BLOCK,
             (Y, X, order, *X.device.step_value(begin, np.int64), np.int64(size), SCALE, SHIFT),
             {"VECTOR": vector, "ROW": "int"},
+            read=count * (size * X.dtype.itemsize + order.dtype.itemsize),
         )
     return Y
 
@@ -126,6 +127,7 @@ def _(X: Array, order: Array, begin: StepValue[int], count: int) -> Array:
             BLOCK,
             (Y, X, order, *X.device.step_value(begin, np.int64), np.int64(Y.size // count), np.int64(Y.size)),
             {"VECTOR": 1, "ROW": storage_type(X.dtype)},
+            read=Y.nbytes + count * order.dtype.itemsize,
         )
     return Y
 
