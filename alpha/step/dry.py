@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from alpha.autograd.memory_mode import get_memory_mode, memory_mode
 from alpha.core import rng
 from alpha.core.numerics import FLOAT32, get_precision, precision
 from alpha.core.tensor import Tensor, full
@@ -224,10 +225,10 @@ def in_place_of_the_gpu(device: DryDevice) -> Iterator[None]:
 
 @contextmanager
 def _kept_state() -> Iterator[None]:
-    """Context after which what was drawn inside is drawn again; the precision is the same afterwards, too."""
+    """Context after which what was drawn inside is drawn again, and the precision and the memory mode are as before."""
     drawn, python, legacy = rng.default.state(), random.getstate(), np.random.get_state()
     try:
-        with precision(get_precision()):
+        with precision(get_precision()), memory_mode(get_memory_mode()):
             yield
     finally:
         rng.default.set_state(drawn)

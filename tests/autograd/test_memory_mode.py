@@ -259,6 +259,15 @@ def test_captured_equals_eager_bit_for_bit(cuda: str) -> None:
         assert np.array_equal(eager, replayed)
 
 
+def test_a_dry_run_leaves_the_mode_as_it_was() -> None:
+    def step(x: Any) -> Any:
+        alpha.set_memory_mode(LEAST)
+        return x * 2
+
+    alpha.dry_run(step, alpha.ones(2), gpu="sm_90a")
+    assert alpha.get_memory_mode() == FAST
+
+
 def test_the_setting() -> None:
     assert alpha.get_memory_mode() == FAST
     with alpha.memory_mode(BALANCED):
