@@ -145,13 +145,12 @@ def train(args: argparse.Namespace) -> int:
     test_loader = DataLoader(test_set, options["batch_size"])
 
     alpha.manual_seed(options["seed"])
-    alpha.set_memory_mode(options["memory_mode"])
     arguments = {"num_classes": len(train_set.classes)}
     network = models.Description(options["model"], arguments, train_set.classes, precision=precision)
     options["network"] = network.as_option()
     model = getattr(models, options["model"])(**arguments).to(device)
     optimizer = alpha.optim.Adam(model.parameters(), lr=options["lr"])
-    trainer = Trainer(model, optimizer, device, precision=precision)
+    trainer = Trainer(model, optimizer, device, precision=precision, memory_mode=options["memory_mode"])
     steps = trainer.steps_of(train_loader)
     steps = min(steps, options["steps"] or steps)
     if options["schedule"] == "cosine":

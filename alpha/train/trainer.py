@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alpha.autograd.grad_mode import no_grad
+from alpha.autograd.memory_mode import FAST, memory_mode
 from alpha.core import numerics
 from alpha.core.numerics import computed_precision
 from alpha.core.tensor import Tensor
@@ -125,6 +126,7 @@ class Trainer:
             those of the whole batch, with less memory. A BatchNorm sees each part by itself.
         clip_norm: the largest norm of all gradients together (see `nn.utils.clip_grad_norm_`).
         schedule_per: "step" or "epoch".
+        memory_mode: "fast", "balanced" or "least" (see `alpha.set_memory_mode`), by default the one in force.
         ema: the decay of an exponential mean of weights and buffers, such as 0.999. `evaluate` and the weights file of
             a run have the mean; `averaged.module` is the model that has it.
 
@@ -177,6 +179,7 @@ class Trainer:
         self.metrics = as_metrics(chosen["metrics"] or {}, self.device)
         self.accumulate, self.clip_norm = chosen["accumulate"], chosen["clip_norm"]
         self.ema, self.schedule_per = chosen["ema"], chosen["schedule_per"]
+        self.memory_mode = chosen["memory_mode"] or FAST
         self.averaged: AveragedModel | None = None
         self.augment: Callable[..., Any] | None = None
         self.epoch = 0
@@ -239,7 +242,7 @@ class Trainer:
 
         self._unfinished = None
         try:
-            with numerics.precision(self.precision):
+            with numerics.precision(self.precision), memory_mode(self.memory_mode):
                 total = self._steps_of(loader, steps, tally)
                 self._compile(feed, total, train)
                 result = self._run(feed, step, tally, loader, total, self.step, report)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from alpha.autograd.memory_mode import memory_mode
 from alpha.core import numerics
 from alpha.data import DataLoader
 from alpha.data.collate import mapped
@@ -27,7 +28,7 @@ def memory_plan(
     trainer: Any, loader: DataLoader, gpu: str | Device | None = None, memory: float | None = None
 ) -> StepMemory:
     """See `Trainer.memory_plan`."""
-    with numerics.precision(trainer.precision):
+    with numerics.precision(trainer.precision), memory_mode(trainer.memory_mode):
         return StepMemory(subject_of(trainer, loader), target_of(gpu, memory), trainer.precision)
 
 
@@ -100,7 +101,8 @@ def shortage(trainer: Any, loader: DataLoader, held: set[int]) -> str:
             found.append(Remedy("Trainer(.., resident=False)", lambda: changed(resident=False), text))
         return found
 
-    return explained(subject, held, others, trainer.precision)
+    with memory_mode(trainer.memory_mode):
+        return explained(subject, held, others, trainer.precision)
 
 
 def _steps(

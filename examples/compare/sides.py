@@ -41,8 +41,8 @@ def train_alpha(spec: Spec) -> Outcome:
     result.weights = sum(value.nbytes for value in model.state_dict().values())
     model.to(device)
     optimizer = alpha.optim.Adam(model.parameters(), lr=spec.lr)
-    alpha.set_memory_mode(spec.memory_mode)
-    trainer = Trainer(model, optimizer, device, precision=spec.precision, resident=not result.streamed)
+    chosen: Any = {"precision": spec.precision, "memory_mode": spec.memory_mode}
+    trainer = Trainer(model, optimizer, device, resident=not result.streamed, **chosen)
     loader = DataLoader(train_set, spec.batch_size, shuffle=True, seed=spec.seed)
     points = Points()
     rows = trainer.fit(loader, epochs=spec.epochs, steps=spec.steps, callbacks=[points], show=None)

@@ -389,3 +389,26 @@ def test_precision_holds_inside_and_what_was_computed_is_reported(device: str) -
 def test_an_unknown_precision_is_named_at_once() -> None:
     with pytest.raises(ValueError, match="precision 'fp8' is not one of float32, tf32, bf16"):
         Trainer(None, None, None, precision="fp8")  # type: ignore[arg-type]
+
+
+def test_memory_mode_holds_in_training() -> None:
+    """It is the trainer's in each step, whatever is in force then; without one, that in force when it was made."""
+    seen: list[str] = []
+
+    class Watched(nn.Linear):
+        def forward(self, x: alpha.Tensor) -> alpha.Tensor:
+            seen.append(alpha.get_memory_mode())
+            return super().forward(x)
+
+    data = ArrayDataset(np.ones((4, 3), np.float32), np.zeros(4, np.int32))
+    modes = ("least", "fast", "least"), (None, "balanced", "balanced"), ("fast", "least", "fast")
+    for given, outside, wanted in modes:
+        model = Watched(3, 2)
+        with alpha.memory_mode(outside):
+            trainer = Trainer(model, alpha.optim.SGD(model.parameters(), lr=0.1), "cpu", memory_mode=given)
+        seen.clear()
+        trainer.fit(DataLoader(data, 2), epochs=1, show=None)
+        assert set(seen) == {wanted}
+        assert alpha.get_memory_mode() == "fast"
+    with pytest.raises(ValueError, match="memory mode 'small' is not one of"):
+        Trainer(model, alpha.optim.SGD(model.parameters(), lr=0.1), "cpu", memory_mode="small")

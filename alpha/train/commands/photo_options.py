@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import alpha
+from alpha.autograd.memory_mode import FAST, MODES
 from alpha.core.numerics import PRECISIONS, computed_precision
 from alpha.data.images.image_files import shown
 from alpha.errors import CheckpointError, ConfigError
@@ -30,6 +31,7 @@ DEFAULTS = {
     "on_error": "raise",
     "seed": 0,
     "keep_best": 1,
+    "memory_mode": FAST,
 }
 FINE_TUNING_LR = 1e-4  # with --weights, which larger steps would undo
 FREE = ("workers",)  # options on which nothing depends
@@ -74,6 +76,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--workers", type=positive_int, metavar="N", help="threads that decode photos; default: as many as cores")
     add("--device", choices=["auto", "cpu", "cuda"], help="default: auto")
     add("--precision", choices=PRECISIONS, help="of convolutions and matrix products on cuda; default: float32")
+    add("--memory-mode", choices=MODES, help="balanced keeps less for the gradients, least the least; default: fast")
     add("--seed", type=natural_int, metavar="N", help="default: 0")
     add("--tensorboard", action="store_const", const=True, help="log for TensorBoard in the run's folder")
     add("--output", type=path, metavar="DIR", help="default: runs/FOLDER, or runs/FOLDER-2 and so on if that exists")
@@ -127,6 +130,7 @@ def resumed_options(args: argparse.Namespace, run: Run) -> tuple[dict[str, Any],
     options = run.options
     if "folder" not in options or "network" not in options:
         raise CheckpointError(f"{run.folder}: is not a run of alpha-train")
+    options.setdefault("memory_mode", FAST)  # runs of before have none
     share_batch(run.folder, options)
     given = {name: value for name, value in vars(args).items() if name in options and value is not None}
     if "folder" in given:  # the photos were moved

@@ -176,7 +176,8 @@ def trainer_of(model: Module, options: dict[str, Any], photos: Photos) -> tuple[
     loader = DataLoader(photos.train_set, batch, shuffle=True, seed=options["seed"], drop_last=count > batch)
     optimizer = alpha.optim.AdamW(model.parameters(), lr=options["lr"])
     device = alpha.get_device(options["device"])
-    trainer = Trainer(model, optimizer, device, precision=options["precision"], ema=options["ema"])
+    chosen: Any = {name: options[name] for name in ("precision", "ema", "memory_mode")}
+    trainer = Trainer(model, optimizer, device, **chosen)
     if options["schedule"] == "cosine":
         trainer.schedule = alpha.optim.CosineAnnealingLR(optimizer, options["epochs"] * trainer.steps_of(loader))
     trainer.augment = augmentation(options["augment"], options["image_size"], len(photos.classes))
