@@ -392,7 +392,7 @@ def test_an_unknown_precision_is_named_at_once() -> None:
 
 
 def test_memory_mode_holds_in_training() -> None:
-    """It is the trainer's in each step, whatever is in force then; without one, that in force when it was made."""
+    """The trainer's holds in each step, whatever is in force then; without one, that in force when it was made."""
     seen: list[str] = []
 
     class Watched(nn.Linear):
