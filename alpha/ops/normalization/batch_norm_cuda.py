@@ -146,8 +146,7 @@ def gradients(
     sizes = *_sizes(*given.values())[2:], needs_magnitude(X)
     plan = plan_gradients(X.shape, *sizes, batch, sign, rectifier)
     found = plan.launch(device, {**given, "eps": float(eps)})
-    found["dX"].magnitude = found.get("magnitude")
-    return found["dX"], found["dw"], found["db"], dY if sign == NOT_RECTIFIED else found.get("dZ")
+    return *_gradients(found), dY if sign == NOT_RECTIFIED else found.get("dZ")
 
 
 def gradients_from_output(
@@ -163,8 +162,13 @@ def gradients_from_output(
     sizes = *_sizes(Y, *given.values())[2:], needs_magnitude(Y)
     plan = plan_gradients(Y.shape, *sizes, True, sign, rectifier)
     found = plan.launch(Y.device, {**given, "eps": float(eps), "smallest": SMALLEST_WEIGHT})
+    return *_gradients(found), found.get("dZ")
+
+
+def _gradients(found: dict[str, Array]) -> tuple[Array, Array, Array]:
+    """dX, with its magnitude if the kernel has found it, dweight and dbias."""
     found["dX"].magnitude = found.get("magnitude")
-    return found["dX"], found["dw"], found["db"], found.get("dZ")
+    return found["dX"], found["dw"], found["db"]
 
 
 def _columns(R: int, C: int, vector: int) -> tuple[tuple[int, int], int, int]:
