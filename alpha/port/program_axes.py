@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import re
 
+from alpha.port.expressions import is_turn, of_images
 from alpha.port.findings import Findings
-from alpha.port.rules import SPATIAL, Rules, is_turn, of_images
+from alpha.port.rules import SPATIAL, Rules
 from alpha.port.tensor_kinds import (
     FUNCTIONS,
     FUNCTIONS_1D,

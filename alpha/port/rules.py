@@ -6,6 +6,23 @@ import ast
 import re
 from typing import Any
 
+from alpha.port.expressions import (
+    are_maps,
+    are_sides,
+    are_slices,
+    axes_of_kind,
+    axis_read,
+    called_on,
+    is_factors,
+    is_product,
+    is_turn,
+    keeps_axes,
+    measured_tensor,
+    name_of_kind,
+    of_dataset,
+    of_images,
+    reads_shape,
+)
 from alpha.port.findings import Findings
 from alpha.port.tensor_kinds import (
     CHANNELS,
@@ -172,10 +189,12 @@ class Rules:
         both = len(axes) > 1 and set(axes) - {0} in SPATIAL[: 3 if kind is None else 6]
         form = FORMS[RANKS.get(kind or "map", 4)]
         if both:
-            self._add(node, kind or "sure", f"the axes of a {_word(kind)} are {_own(kind)}: write ({written})")
+            self._add(
+                node, kind or "sure", f"the axes of a {name_of_kind(kind)} are {axes_of_kind(kind)}: write ({written})"
+            )
         elif kind in ("map", "signal", "volume") or (kind == "map?" and axes[0] in (1, -3)):
             self._add(node, kind, f"axis {axes[0]} of {form} is {axis_meaning(axes[0], kind)}: write {written}")
-        elif kind is None and axes == [1] and name in MOMENTS and _keeps(node) and not body.classifies:
+        elif kind is None and axes == [1] and name in MOMENTS and keeps_axes(node) and not body.classifies:
             self._add(node, kind, "axis 1 of a map (N, C, H, W) is the channels: write -1, if it is one")
         elif kind is None and ((self._is_sure(name) and axes[0] == 1 and not body.classifies) or axes[0] == 3):
             self._add(
@@ -233,7 +252,8 @@ class Rules:
             self._add(
                 node,
                 kind,
-                f"the last axis is the channels, so this exchanges other axes: write {written} for {_own(kind)}",
+                "the last axis is the channels, so this exchanges other axes: "
+                f"write {written} for {axes_of_kind(kind)}",
             )
 
     def _einsum(self, node: ast.Call) -> None:
@@ -270,7 +290,7 @@ class Rules:
             if kind in ("map", "signal", "volume") or (kind == "map?" and axis == 1):
                 form = FORMS[RANKS[kind]]
                 self._add(node, kind, f"axis {axis} of {form} is {axis_meaning(axis, kind)}: write {name}({here})")
-        elif name == "unsqueeze" and axis == 1 and (kind == "map?" or _of_dataset(inner)):
+        elif name == "unsqueeze" and axis == 1 and (kind == "map?" or of_dataset(inner)):
             self._add(node, kind, "an axis of channels is the last one: write unsqueeze(-1)")
 
     def _created(self, node: ast.Call, args: list[ast.expr]) -> bool:
@@ -368,7 +388,7 @@ class Rules:
             )
             return "map" if len(sizes) == 4 else None
         if len(sizes) == 3:
-            pixels = _is_product(sizes[2])
+            pixels = is_product(sizes[2])
             certain = kind in ("map", "map?") or is_channels(sizes[1])
             if (pixels and certain) or (numbers[2] == -1 and kind == "map"):
                 self._columns(node)
@@ -409,9 +429,9 @@ class Rules:
     def _mixes(self, sizes: list[ast.expr]) -> bool:
         """True if two sizes are products of a batch and its channels, and of rows and columns."""
         first, second = sizes
-        if not (_is_factors(first) and _is_factors(second)):
+        if not (is_factors(first) and is_factors(second)):
             return False
-        return _is_product(second) or self._rank4(second)
+        return is_product(second) or self._rank4(second)
 
     def _rank4(self, node: ast.expr) -> bool:
         names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
@@ -428,7 +448,9 @@ class Rules:
             return "other" if axes == (0, 2, 3, 1) else "map"
         if axes in PICTURE_SWAPS and kind not in ("other", "flat"):
             self._add(
-                node, "sure" if named_kind(last_name(_base(node))) else "look", f"{PICTURE_SWAPS[axes]}: leave it out"
+                node,
+                "sure" if named_kind(last_name(called_on(node))) else "look",
+                f"{PICTURE_SWAPS[axes]}: leave it out",
             )
             return "picture" if axes == (2, 0, 1) else None
         if kind == "grouped" and (axes == (0, 2, 1, 3, 4) or set(axes) == {1, 2}):
@@ -521,7 +543,7 @@ class Rules:
         elif kind == "map?" and len(parts) == 4 and whole[:2] == [True, True] and not all(whole):
             self._add(node, kind, "rows and columns of a map are the axes 1 and 2: write [:, rows, columns]")
         elif (kind == "picture" and not all(whole)) or (
-            kind in ("picture?", "map?") and whole == [True, False, False] and _are_slices(parts)
+            kind in ("picture?", "map?") and whole == [True, False, False] and are_slices(parts)
         ):
             self._add(node, kind, "a picture is (H, W, C): write [rows, columns, channels]")
         elif kind is None and len(parts) == 4 and whole[:2] == [True, True]:
@@ -540,7 +562,7 @@ class Rules:
     def unpacks_map(self, target: ast.expr, value: ast.expr) -> bool:
         """True if a shape of four axes is unpacked into names of channels, rows and columns."""
         names = [last_name(part) for part in target.elts] if isinstance(target, (ast.Tuple, ast.List)) else []
-        return len(names) == 4 and _reads_shape(value) and _are_maps(names)
+        return len(names) == 4 and reads_shape(value) and are_maps(names)
 
     def assigned(self, target: ast.expr, value: ast.expr, kind: Kind) -> None:
         """Look at names that are given to lengths of axes; remember tuples."""
@@ -550,11 +572,11 @@ class Rules:
                 self._values[target.id] = value
         if isinstance(target, (ast.Tuple, ast.List)):
             names = [last_name(part) for part in target.elts]
-            if _reads_shape(value):
+            if reads_shape(value):
                 self._axis_of = {**self._axis_of, **{name: (n, len(names)) for n, name in enumerate(names)}}
-                if len(names) == 4 and kind is None and named_kind(last_name(_of_shape(value))) == "filter?":
+                if len(names) == 4 and kind is None and named_kind(last_name(measured_tensor(value))) == "filter?":
                     self._add(value, "sure", "a filter is (out, height, width, in): write out, h, w, in = weight.shape")
-                elif len(names) == 4 and (kind == "map" or _are_maps(names)):
+                elif len(names) == 4 and (kind == "map" or are_maps(names)):
                     self._add(value, "sure", "a map is (N, H, W, C): write n, h, w, c = x.shape")
                 elif len(names) == 3 and (
                     kind == "signal" or (is_channels(target.elts[1]) and is_length(target.elts[2]))
@@ -564,7 +586,7 @@ class Rules:
                     )
                 elif len(names) == 5 and kind == "volume":
                     self._add(value, kind, "a volume is (N, D, H, W, C): write n, d, h, w, c = x.shape")
-                elif len(names) == 3 and (CHANNELS.fullmatch(names[0]) or names[0] == "_") and _are_sides(names[1:]):
+                elif len(names) == 3 and (CHANNELS.fullmatch(names[0]) or names[0] == "_") and are_sides(names[1:]):
                     sure = "sure" if names[0] != "_" else "picture?"
                     self._add(value, sure, "a picture is (H, W, C): write h, w, c = x.shape")
             elif isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts):
@@ -572,13 +594,13 @@ class Rules:
                     self.assigned(part, length, kind)
             elif isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Slice) and len(names) == 2:
                 begin = integer(value.slice.lower)
-                if begin == 1 and _reads_shape(value.value) and _are_sides(names) and kind in ("picture?", "map?"):
+                if begin == 1 and reads_shape(value.value) and are_sides(names) and kind in ("picture?", "map?"):
                     self._add(value, kind, "a picture is (H, W, C): write shape[:2]")
                 if begin == -2 and HEIGHT.fullmatch(names[0]) and kind not in ("other", "map"):
                     why = "rows and columns are the axes 1 and 2: write shape[1:3], of a picture shape[:2]"
                     self._add(value, "sure", why)
             return
-        axis = _axis(value)
+        axis = axis_read(value)
         name = last_name(target)
         if axis is None or kind in ("map", "signal", "volume", "picture", "other", "flat"):
             return
@@ -590,98 +612,3 @@ class Rules:
             )
         elif re.fullmatch(r"(n_?)?(c|ch)|(\w+_)?(channels?|planes)", name) and axis == 1:
             self._add(value, "look", "the channels are the last axis: write -1")
-
-
-def _are_slices(parts: list[ast.expr]) -> bool:
-    return all(isinstance(part, ast.Slice) for part in parts)
-
-
-def _are_sides(names: list[str]) -> bool:
-    """True for the names of a height and a width."""
-    return HEIGHT.fullmatch(names[0]) is not None and WIDTH.fullmatch(names[1]) is not None
-
-
-def _of_shape(node: ast.expr) -> ast.expr:
-    """The tensor of `x.shape` and `x.size()`."""
-    part = node.func if isinstance(node, ast.Call) else node
-    return part.value if isinstance(part, ast.Attribute) else part
-
-
-def _of_dataset(node: ast.expr | None) -> bool:
-    """True for the images of a dataset, as `self.train_set.data`."""
-    return (
-        isinstance(node, ast.Attribute)
-        and node.attr in ("data", "train_data", "test_data")
-        and re.search(r"(data|train|test)_?set|mnist|cifar", last_name(node.value), re.IGNORECASE) is not None
-    )
-
-
-def _word(kind: Kind) -> str:
-    return {"signal": "sequence", "volume": "volume"}.get(kind or "", "map")
-
-
-def _own(kind: Kind) -> str:
-    """The axes of a kind in Alpha."""
-    return {"signal": "(N, L, C)", "volume": "(N, D, H, W, C)"}.get(kind or "", "(N, H, W, C)")
-
-
-def of_images(side: str) -> bool:
-    """True for one side of a pattern of einops that has four axes, the second of them channels."""
-    parts = re.findall(r"\([^)]*\)|\S+", side)
-    return len(parts) == 4 and CHANNELS.fullmatch(parts[1]) is not None and re.search(r"h|x", parts[2]) is not None
-
-
-def is_turn(axes: tuple[int, ...]) -> bool:
-    """True if a permutation exchanges the second and the third of three axes."""
-    two = len(axes) == 2 and {axis % 3 for axis in axes} == {1, 2}
-    return axes == (0, 2, 1) or two
-
-
-def _keeps(node: ast.Call) -> bool:
-    return any(part.arg == "keepdim" and getattr(part.value, "value", False) is True for part in node.keywords)
-
-
-def _base(node: ast.Call) -> ast.AST | None:
-    return node.func.value if isinstance(node.func, ast.Attribute) else None
-
-
-def _axis(node: ast.expr) -> int | None:
-    """The axis whose length an expression reads; None if it reads none."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size" and node.args:
-        return integer(node.args[0])
-    if (
-        isinstance(node, ast.Subscript)
-        and not isinstance(node.slice, (ast.Slice, ast.Tuple))
-        and _reads_shape(node.value)
-    ):
-        return integer(node.slice)
-    return None
-
-
-def _reads_shape(node: ast.expr) -> bool:
-    """True for `x.shape` and `x.size()`."""
-    if isinstance(node, ast.Call):
-        return isinstance(node.func, ast.Attribute) and node.func.attr == "size" and not node.args
-    return isinstance(node, ast.Attribute) and node.attr == "shape"
-
-
-def _are_maps(names: list[str]) -> bool:
-    """True if four names are those of the axes of a map."""
-    spatial = HEIGHT.fullmatch(names[2]) is not None and WIDTH.fullmatch(names[3]) is not None
-    return spatial or (
-        re.fullmatch(r"(n_?)?(c|C|ch)|(\w+_)?channels?", names[1]) is not None and names[2:] == ["_", "_"]
-    )
-
-
-def _is_factors(node: ast.expr) -> bool:
-    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
-
-
-def _is_product(node: ast.expr) -> bool:
-    """True for a product of rows and columns, as h * w."""
-    return (
-        isinstance(node, ast.BinOp)
-        and isinstance(node.op, ast.Mult)
-        and is_spatial(node.left)
-        and is_spatial(node.right)
-    )

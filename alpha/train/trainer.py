@@ -617,7 +617,7 @@ class Trainer:
         return state_dict(self)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict()` of a trainer of the same model, optimizer, schedule and precision.
+        """Go on from a `state_dict()` of a trainer of the same model, optimizer, schedule, precision and memory mode.
 
         Raises:
             CheckpointError: says what does not fit; nothing has changed then.

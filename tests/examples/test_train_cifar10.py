@@ -212,6 +212,18 @@ def test_augmentation_is_an_option_of_a_run(tmp_path: Path) -> None:
     assert "--augment True (the run has False); leave them out" in done.stderr
 
 
+def test_the_memory_mode_reaches_the_training_and_is_an_option_of_the_run(tmp_path: Path) -> None:
+    told = TINY.replace("self.calls += 1", "self.calls += 1; print(nn.Module.training, alpha.get_memory_mode())")
+    told = told.replace("nn.Module.training", "self.training").replace("from alpha", "import alpha\nfrom alpha", 1)
+    short = "SIGINT", "0", "--device", "cpu", *SMALL, "--epochs", "1", "--output", "run", "--memory-mode", "least"
+    done = child.run([sys.executable, "-c", told, *short], cwd=tmp_path, env=environment())
+    assert done.returncode == 0, done.stderr
+    assert "True least" in done.stdout
+    assert "True fast" not in done.stdout
+    done = run_tiny(tmp_path, "SIGINT", 0, "--resume", "run", "--memory-mode", "fast")
+    assert "--memory-mode fast (the run has least)" in done.stderr
+
+
 @pytest.mark.gate  # tests/train tests the same rules without the program
 def test_a_second_run_leaves_the_first_alone_and_options_of_a_run_hold(tmp_path: Path) -> None:
     assert run_tiny(tmp_path, "SIGINT", 0, "--device", "cpu", *SMALL).returncode == 0

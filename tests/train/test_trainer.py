@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,9 @@ from alpha.runtime import Device, get_device
 from alpha.train import Row, Trainer
 from alpha.train.batches.device import count
 from alpha.train.batches.tally import Tally
+from alpha.train.commands.photo_options import new_options
+from alpha.train.commands.photo_options import parse as parse_photos
+from alpha.train.commands.train_photos import trainer_of
 
 
 def two_classes(count: int) -> ArrayDataset:
@@ -412,3 +416,12 @@ def test_memory_mode_holds_in_training() -> None:
         assert alpha.get_memory_mode() == "fast"
     with pytest.raises(ValueError, match="memory mode 'small' is not one of"):
         Trainer(model, alpha.optim.SGD(model.parameters(), lr=0.1), "cpu", memory_mode="small")
+
+
+def test_the_memory_mode_of_alpha_train_reaches_its_trainer() -> None:
+    options = new_options(parse_photos(["photos", "--device", "cpu", "--memory-mode", "balanced"]))
+    data = ArrayDataset(np.zeros((4, 2, 2, 3), np.uint8), np.zeros(4, np.int32), ("a", "b"))
+    photos: Any = SimpleNamespace(train_set=data, classes=("a", "b"))
+    trainer, _ = trainer_of(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), {**options, "batch_size": 2}, photos)
+    assert trainer.memory_mode == "balanced"
+    assert new_options(parse_photos(["photos"]))["memory_mode"] == "fast"

@@ -21,7 +21,17 @@ except ImportError as error:
 __all__ = ["EinMix", "Rearrange", "Reduce"]
 
 
-class Rearrange(_layers.RearrangeMixin, Module):  # type: ignore[misc]
+class _Recipe(Module):
+    """A layer that does what its pattern says; einops's class beside it reads the pattern."""
+
+    _apply_recipe: Any
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self._apply_recipe(x)
+        return result
+
+
+class Rearrange(_layers.RearrangeMixin, _Recipe):  # type: ignore[misc]
     """`einops.rearrange` as a layer.
 
     nn.Sequential(Rearrange("b (h p) (w q) c -> b (h w) (p q c)", p=4, q=4), nn.Linear(48, 64))
@@ -34,12 +44,8 @@ class Rearrange(_layers.RearrangeMixin, Module):  # type: ignore[misc]
         einops.EinopsError: the pattern, or an input that does not fit it.
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self._apply_recipe(x)
-        return result
 
-
-class Reduce(_layers.ReduceMixin, Module):  # type: ignore[misc]
+class Reduce(_layers.ReduceMixin, _Recipe):  # type: ignore[misc]
     """`einops.reduce` as a layer, as `Reduce("b h w c -> b c", "mean")`.
 
     Args:
@@ -50,10 +56,6 @@ class Reduce(_layers.ReduceMixin, Module):  # type: ignore[misc]
     Raises:
         einops.EinopsError: the pattern, or an input that does not fit it.
     """
-
-    def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self._apply_recipe(x)
-        return result
 
 
 class EinMix(_einmix._EinmixMixin, Module):  # type: ignore[misc]

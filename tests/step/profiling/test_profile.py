@@ -292,6 +292,9 @@ def test_a_trainer_is_profiled(cuda: CudaDevice) -> None:
     assert all(event.captured for event in p.events if event.kernel == "sgd")
     assert {event.layer for event in p.events} >= {"body.0", "body.1", "fc"}
     assert p.unseen == 0
+    taken = [event.work for event in p.events if event.kernel == "take_entries" and event.work.written > 100]
+    images_read, numbers = BATCH * 4 * 4 * 8 * 4, BATCH * 4  # of a batch, and not of the whole data set
+    assert {(work.read, work.written) for work in taken} == {(images_read + numbers, images_read)}
 
 
 def test_a_trace_for_perfetto(eager: Profile, tmp_path: Path) -> None:
