@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alpha.autograd.first_step import FirstStep
 from alpha.autograd.function import Function, tensor_class
 from alpha.autograd.listeners import Uses, uses_behind
 from alpha.autograd.versions import array_of, check_history
@@ -99,14 +100,23 @@ def _walk(
     totals: dict[Tensor, Array] = {}  # of targets, and of leaves with hooks, which see the whole gradient
     listener = listening.listener
 
-    def arrive(edge: Function | Tensor, dX: Array, owned: bool) -> None:
-        """Add a gradient to those that have arrived at a node or a leaf; `owned`: nobody else holds its memory."""
+    def arrive(edge: Function | Tensor, dX: Array, owned: bool, step: FirstStep | None = None) -> None:
+        """Add a gradient to those that have arrived at a node or a leaf.
+
+        Args:
+            owned: nobody else holds its memory.
+            step: the first step of the node, if it was taken; dX then is all of the gradient.
+        """
         if isinstance(edge, Function):
-            if edge.id in pending:
-                pending[edge.id].add(dX)
-            else:
-                pending[edge.id] = _Gradient(edge, dX, owned)
+            found = pending.get(edge.id)
+            if found is None:
+                pending[edge.id] = found = _Gradient(edge, dX, owned)
                 heapq.heappush(heap, -edge.id)
+            elif step is None:
+                found.add(dX)
+            else:
+                found.array, found.owned = dX, owned
+            found.begun = step
         elif targets is None and not edge._hooks:
             _deposit(edge, dX, owned)
         elif edge in totals:
@@ -114,11 +124,24 @@ def _walk(
         else:
             totals[edge] = dX if owned else edge.device.copy(dX)
 
-    def total_behind(node: Function) -> Array | None:
+    def total_behind(node: Function) -> _Gradient | None:
         """Gradient at the input of a node so far, if the node can add its own to it in place; None otherwise."""
         edge = node.edges[0] if node.adds_gradient and targets is None else None
         found = pending.get(edge.id) if isinstance(edge, Function) else None
-        return found.array if found is not None and found.owned else None
+        return found if found is not None and found.owned else None
+
+    def step_behind(node: Function) -> FirstStep | None:
+        """First step of the node behind, if `node` gives the last part of its gradient, which nobody else asks for."""
+        edge = node.edges[0]
+        if not isinstance(edge, Function) or edge.hooks or edge.first_run is not None or targets is not None:
+            return None
+        found = pending.get(edge.id)
+        if edge.recorded_uses != (1 if found is None else found.uses + 1):
+            return None
+        step = edge.first_step()
+        if step is not None and found is not None:
+            step.other = found.array
+        return step
 
     for output, grad in roots:
         check_history("backward", output)
@@ -133,6 +156,7 @@ def _walk(
     while heap:
         gradient = pending.pop(-heapq.heappop(heap))
         node, owned = gradient.node, gradient.owned
+        node.begun = gradient.begun
         if listener is not None:
             listener.layer = node.layer
         dY = _run_hooks(node.hooks, gradient.array, node.name) if node.hooks else gradient.array
@@ -145,13 +169,20 @@ def _walk(
             node.first_run[0].run_again()
         total = total_behind(node)
         if total is not None:
-            node.add_gradient(dY, total)
-            forget_magnitude(total)
+            node.add_gradient(dY, total.array)
+            forget_magnitude(total.array)
+            total.uses += 1
             if not retain_graph:
                 node.free()
             del dY, total
             continue
+        step = None
+        if node.takes_first_steps:
+            node.behind = step = step_behind(node)
         results = node.backward(dY) if targets is None else targets.run(node, dY)
+        node.begun = None
+        if step is not None:
+            node.behind, step = None, step if step.taken else None
         grads = results if isinstance(results, (tuple, list)) else (results,)
         others = [dY, *(node._saved or ())]  # arrays that somebody else may hold
         if node._again is not None:  # some of them were not asked for
@@ -172,10 +203,12 @@ def _walk(
             later = [grad for grad in grads[index + 1 :] if grad is not None]  # the same array may come again
             owned = not node.lends and not shares_memory(dX, [*others, *later] if later else others)
             others.append(dX)
-            arrive(edge, dX, owned)
+            arrive(edge, dX, owned, step if index == 0 else None)
+            if isinstance(edge, Function):
+                pending[edge.id].uses += 1
             if uses is not None:
                 uses.count(edge, True, totals)
-        del dY, results, grads, others, dX  # their memory is free for the next node
+        del dY, results, grads, others, dX, step  # their memory is free for the next node
     for leaf, total in totals.items():
         if targets is None:
             _deposit(leaf, total, owned=True)
@@ -221,10 +254,12 @@ class Targets:
 class _Gradient:
     """The gradient that has arrived at a node so far; added in place once the array is ours."""
 
-    __slots__ = ("array", "node", "owned")
+    __slots__ = ("array", "begun", "node", "owned", "uses")
 
     def __init__(self, node: Function, array: Array, owned: bool = False) -> None:
         self.node, self.array, self.owned = node, array, owned
+        self.uses = 0  # of the node's output that have given their part
+        self.begun: FirstStep | None = None
 
     def add(self, array: Array) -> None:
         self.array = REGISTRY["add"](self.array, array, out=self.array if self.owned else None)

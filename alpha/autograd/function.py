@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
+from alpha.autograd.first_step import FirstStep
 from alpha.autograd.grad_mode import is_grad_enabled
 from alpha.autograd.memory_mode import FAST, LEAST, Again
 from alpha.autograd.memory_mode import setting as memory
@@ -51,6 +52,9 @@ class Function:
     A function of one input whose gradient is 0 in most places may set `adds_gradient` and define
     `add_gradient(dY, total)`, which adds its gradient to `total`, that of other users of the input, in place.
 
+    A function whose gradient begins with work on each element of dY may offer it to the function that makes dY; see
+    alpha/autograd/first_step.py.
+
     If `forward` and `backward` are static methods, they are PyTorch's: `forward(ctx, *args)` and
     `backward(ctx, *grads)` compute with tensors, and `apply` takes the arguments of forward; see
     alpha/autograd/static.py.
@@ -78,6 +82,10 @@ class Function:
     is_writable = False  # of a view: whether what it gives may be written in place
     copies = False  # whether the result has the values of its only input, on another device or in another dtype
     adds_gradient = False
+    takes_first_steps = False  # whether `backward` may take the first step of the function behind its first input
+    behind: FirstStep | None = None  # that step, while `backward` may take it
+    begun: FirstStep | None = None  # the first step of this function, if it was taken already
+    recorded_uses = 0  # of the output, by functions that may give it a gradient
     lends = False  # whether a gradient that it returns may be memory that somebody else holds
     output_is_kept = False  # whether another function has saved the output; noted in the memory modes below "fast"
     layer = NO_LAYER  # whose forward has recorded it, if a recording or a profile asks
@@ -117,6 +125,10 @@ class Function:
     def add_gradient(self, dY: Array, total: Array) -> None:
         """Add the gradient of the input to `total` in place; a subclass that has `adds_gradient` defines it."""
         raise GradientError(f"{self.name} has no rule that adds its gradient")
+
+    def first_step(self) -> FirstStep | None:
+        """The first step of the gradient rule, if another function may take it; a subclass may offer one."""
+        return None
 
     def save(self, *arrays: Array) -> None:
         """Keep arrays for `backward`; read them there as `self.saved`."""
@@ -252,7 +264,10 @@ class Function:
         read_bytes = []
         for tensor, needed in zip(inputs, self.needs_input_grad, strict=True):
             read_bytes.append(0 if tensor is None else tensor.array.nbytes)
-            edges.append((tensor._node or tensor) if tensor is not None and needed else None)
+            node = None if tensor is None or not needed else tensor._node
+            if node is not None:
+                node.recorded_uses += 1
+            edges.append((node or tensor) if needed else None)
         self.edges, self.read_bytes = tuple(edges), tuple(read_bytes)
         listener = listening.listener
         if listener is not None:

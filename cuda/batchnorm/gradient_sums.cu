@@ -13,6 +13,8 @@
 // `state` has a word per tile that is 0 before and again at the end.
 // Grid: (tiles = ceil(C / (VECTOR tx)), splits). Block: (tx, ty), at most 512 threads, ty a power of two.
 // Shared memory: two packs per thread.
+// merge_gradient_sums: the same from the sums of `parts` parts of the rows, part (2, parts, C), which a convolution wrote
+//   on its way (conv2d/sm90/first_step.cuh). Grid: ceil(C / 2). Block: (2, 256).
 // Macros: TYPE float | bfloat16; VECTOR 1 | 4 | 8 (only NOT_RECTIFIED) divides C, arrays are aligned
 // to packs; RECTIFIED as above.
 #include "batchnorm/gradient_rows.cuh"
@@ -26,6 +28,30 @@ struct Sums {
 template <int N>
 __device__ __forceinline__ void operator+=(Sums<N>& a, const Sums<N>& b) {
   a.g += b.g, a.gx += b.gx;
+}
+
+// The sums of columns c .. c + N - 1 over all parts, in lane 0. Every thread of the block must call it; only columns that
+// are `valid` are read.
+template <int N>
+__device__ __forceinline__ Sums<N> add_parts(const float* part, int parts, int C, int c, bool valid, Sums<N>* shared) {
+  Sums<N> sums = {};
+  auto load = [&](int z) {
+    const float* source = part + size_t(z) * C + c;
+    return Sums<N>{load_pack<N>(source), load_pack<N>(source + size_t(parts) * C)};
+  };
+  if (valid) visit_rows(threadIdx.y, parts, blockDim.y, load, [&](int, const Sums<N>& s) { sums += s; });
+  reduce_lanes(sums, shared);
+  return sums;
+}
+
+template <int N>
+__device__ __forceinline__ void store_gradients(float* dweight, float* dbias, Sums<N> sums, const float* var, float eps,
+                                                int c) {
+  store_pack(dbias + c, sums.g);
+  const Pack<float, N> s = load_pack<N>(var + c);
+#pragma unroll
+  for (int i = 0; i < N && !UNDONE; i++) sums.gx.v[i] /= sqrtf(s.v[i] + eps);
+  store_pack(dweight + c, sums.gx);
 }
 
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
@@ -67,18 +93,16 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
       store_pack(target + distance, sums.gx);
     }
     if (!comes_last(state + blockIdx.x, gridDim.y)) return;
-    sums = {};
-    auto load = [&](int z) {
-      const float* source = part + size_t(z) * C + c;
-      return Sums<V>{load_pack<V>(source), load_pack<V>(source + distance)};
-    };
-    if (valid) visit_rows(threadIdx.y, gridDim.y, blockDim.y, load, [&](int, const Sums<V>& s) { sums += s; });
-    reduce_lanes(sums, shared);
+    sums = add_parts(part, gridDim.y, C, c, valid, shared);
   }
-  if (!writes) return;
-  store_pack(dbias + c, sums.g);
-  const Pack<float, V> s = load_pack<V>(var + c);
-#pragma unroll
-  for (int i = 0; i < V && !UNDONE; i++) sums.gx.v[i] /= sqrtf(s.v[i] + eps);
-  store_pack(dweight + c, sums.gx);
+  if (writes) store_gradients(dweight, dbias, sums, var, eps, c);
+}
+
+extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
+    merge_gradient_sums(float* __restrict__ dweight, float* __restrict__ dbias, const float* __restrict__ part,
+                        const float* __restrict__ var, float eps, int C, int parts) {
+  __shared__ Sums<1> shared[COLUMN_THREADS];
+  const int c = blockIdx.x * blockDim.x + threadIdx.x;
+  const Sums<1> sums = add_parts(part, parts, C, c, c < C, shared);
+  if (c < C && threadIdx.y == 0) store_gradients(dweight, dbias, sums, var, eps, c);
 }

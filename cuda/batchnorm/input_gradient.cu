@@ -2,7 +2,7 @@
 // var came from the batch   dX = a (dZ - dbias / R - (X - mean) dweight / (R sqrt(var + eps))).
 //
 // dZ is dY; with RECTIFIED FROM_X or FROM_OUTPUT (gradient_rows.cuh), it is the gradient of what a rectifier was given.
-// With FROM_OUTPUT and FROM_SUM, Y and the residual are read in place of X.
+// With FROM_OUTPUT and FROM_SUM, Y and the residual are read in place of X; with FROM_SUM the residual may be null.
 // dX, dY, X, Y, residual (R, C) of TYPE, everything else (C,).
 // Grid: (ceil(R / rows), ceil(C / (VECTOR tx))); a block takes `rows` rows. Block: (tx, ty), at most 512
 // threads. No shared memory: a thread keeps its columns' numbers.
@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
       const Pack<float, V> none = {};
       return GradientRow{load_pack<V>(dY + at), reads_x ? load_pack<V>(X + at) : none,
                          UNDONE ? load_pack<V>(Y + at) : none,
-                         RECTIFIED == FROM_SUM ? load_pack<V>(residual + at) : none};
+                         RECTIFIED == FROM_SUM && residual ? load_pack<V>(residual + at) : none};
     };
     visit_rows<AHEAD>(segment.start + threadIdx.y, segment.stop, blockDim.y, load, [&](int r, const GradientRow& row) {
       // with FROM_SUM dY has been through the rectifier

@@ -15,6 +15,7 @@ template <int N>
 struct Normalization {
   Pack<float, N> mean, scale, bias;
 
+  __device__ __forceinline__ Normalization() : mean{}, scale{}, bias{} {}
   __device__ __forceinline__ Normalization(const float* mean_, const float* var, const float* weight,
                                            const float* bias_, float eps, int c, float smallest = 0)
       : mean(mean_ ? load_pack<N>(mean_ + c) : Pack<float, N>{}),

@@ -2,6 +2,13 @@
 #pragma once
 #include "common/cuda.h"
 
+// The largest of the words of a warp, known to all its lanes, which must call it.
+__device__ __forceinline__ unsigned warp_largest(unsigned word) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) word = max(word, __shfl_xor_sync(~0u, word, distance));
+  return word;
+}
+
 // The largest of the words of a block of a power of two of threads, known to its first thread. All threads must call
 // it, once.
 __device__ __forceinline__ unsigned block_largest(unsigned word) {
@@ -9,8 +16,7 @@ __device__ __forceinline__ unsigned block_largest(unsigned word) {
   const int threads = blockDim.x * blockDim.y * blockDim.z, warps = threads / 32;
   const int self = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
   if (warps > 0) {
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2) word = max(word, __shfl_xor_sync(~0u, word, distance));
+    word = warp_largest(word);
     if (self % 32 == 0) words[self / 32] = word;
   } else {
     words[self] = word;
@@ -21,14 +27,19 @@ __device__ __forceinline__ unsigned block_largest(unsigned word) {
   return word;
 }
 
-// Writes the largest of the words of all `blocks` to `out`. The blocks meet in `state`, two words that are 0 before and
-// again at the end. All threads of all blocks must call it.
-__device__ __forceinline__ void write_largest(unsigned* out, unsigned* state, unsigned word, unsigned blocks) {
-  word = block_largest(word);
-  if (threadIdx.x > 0 || threadIdx.y > 0 || threadIdx.z > 0) return;
+// Writes the largest of the words of all `blocks` to `out`; one thread of each of them calls it. They meet in `state`,
+// two words that are 0 before and again at the end.
+__device__ __forceinline__ void write_largest_of_blocks(unsigned* out, unsigned* state, unsigned word,
+                                                        unsigned blocks) {
   atomicMax(state, word);
   __threadfence();  // the word is known before the block has come
   if (atomicAdd(state + 1, 1u) < blocks - 1) return;
   *out = atomicExch(state, 0u);
   state[1] = 0;
+}
+
+// The same for the largest of the words of all threads, all of which must call it.
+__device__ __forceinline__ void write_largest(unsigned* out, unsigned* state, unsigned word, unsigned blocks) {
+  word = block_largest(word);
+  if (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0) write_largest_of_blocks(out, state, word, blocks);
 }

@@ -13,6 +13,7 @@ struct __align__(64) TensorMap {
 #include "common/emulation/tensor_map.h"
 
 inline void tma_prefetch(const TensorMap*) {}
+inline void prefetch_l2(const void*, int) {}
 
 template <class... Coordinates>
 void tma_load(uint32_t target, const TensorMap* map, uint32_t barrier, int x, int y, Coordinates... more) {
@@ -24,6 +25,11 @@ void tma_load(uint32_t target, const TensorMap* map, uint32_t barrier, int x, in
 // Has the tensor map read before the first load needs it.
 __device__ __forceinline__ void tma_prefetch(const TensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+// Has `bytes` from an address on brought to the L2 cache, both multiples of 16.
+__device__ __forceinline__ void prefetch_l2(const void* address, int bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(address), "r"(bytes) : "memory");
 }
 
 #define ALPHA_TMA_LOAD(rank) "cp.async.bulk.tensor." #rank "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "

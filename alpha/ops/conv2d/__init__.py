@@ -20,15 +20,16 @@ from alpha.autograd.function import Function
 from alpha.core.numerics import BFLOAT16, FLOAT32, get_precision
 from alpha.core.primitive import Array, on_every_device
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
+from alpha.ops.conv2d.first_step import FROM_Y, RectifierStep
 from alpha.ops.conv2d.launch import prepare
-from alpha.ops.conv2d.magnitudes import Magnitudes
+from alpha.ops.conv2d.magnitudes import Magnitudes, needs_magnitude
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.plan import cuda_target as cuda_target
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Target
 from alpha.ops.conv2d.select.choose import choose
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.kernel.casts import as_dtype, as_float32, cast_operands
-from alpha.ops.kernel.rectifier import leaky_relu_backward
+from alpha.ops.kernel.rectifier import Rectifier, leaky_relu_backward
 from alpha.ops.kernel.sums import sum_axis1
 from alpha.runtime import recording
 
@@ -58,16 +59,35 @@ def conv2d_forward(
 
 @on_every_device
 def conv2d_backward_input(
-    dY: Array, W: Array, s: ConvShape, precision: str = "float32", b: Array | None = None, slope: float = 1.0
+    dY: Array,
+    W: Array,
+    s: ConvShape,
+    precision: str = "float32",
+    b: Array | None = None,
+    slope: float = 1.0,
+    step: RectifierStep | None = None,
 ) -> Array:
     """dX = deconv(dY, W); as a transposed convolution f(deconv(dY, W) + b), f as above
 
     dY (N, OH, OW, OC), W (OC, FH, FW, IC), b (IC,) or None -> dX (N, IH, IW, IC)
+
+    Args:
+        step: the first step of the gradient behind. If the kernel takes it, `step.taken` is true then, and the result
+            is dZ.
     """
     if isinstance(dY, np.ndarray):
         return _on_cpu(INPUT, dY, W, s, precision, b, slope)
-    plan, operands = prepare(INPUT, (dY, W), s, precision, b, slope)
-    return plan.launch(dY.device, operands)["dX"]
+    if step is None or not step.fits(dY):
+        plan, operands = prepare(INPUT, (dY, W), s, precision, b, slope)
+        return plan.launch(dY.device, operands)["dX"]
+    plan, operands = prepare(INPUT, (dY, W), s, precision, b, slope, step=step.form(needs_magnitude(dY)))
+    if not plan.facts.get("takes step"):
+        return plan.launch(dY.device, operands)["dX"]
+    found = plan.launch(dY.device, {**operands, **step.operands})
+    step.note_taken(found.get("part"))
+    dZ = found["dX"]
+    dZ.magnitude = found.get("magnitude")
+    return dZ
 
 
 @on_every_device
@@ -155,25 +175,37 @@ class Convolution(Function):
 
     def backward(self, dY: Array) -> Any:
         X, W = self.saved[:2]
-        if self.slope != 1:
+        if self.slope != 1 and self.begun is None:
             dY = leaky_relu_backward(dY, self.saved[2], p=self.slope)
         magnitudes = self.magnitudes.copy()  # the caller may write into dY before a second backward pass
         magnitudes.note(dY, getattr(dY, "magnitude", None))
         with magnitudes:
-            dX = self._gradient(0, self.backward_x, dY, W)
+            dX = self._gradient(0, self.backward_x, dY, W, **self._step(dY))
             dW = self._gradient(1, self.backward_weight, X, dY, dtype=self.dtypes[1])
         return (dX, dW, as_dtype(_bias_gradient(dY), self.dtypes[2]) if self.needs_input_grad[2] else None)
 
-    def _gradient(self, index: int, rule: Callable[..., Array], *operands: Array, **dtype: Any) -> Array | None:
+    def _gradient(self, index: int, rule: Callable[..., Array], *operands: Array, **options: Any) -> Array | None:
         """The gradient of input `index` in the input's dtype, or None if it is not needed."""
         if not self.needs_input_grad[index]:
             return None
-        return as_dtype(rule(*operands, self.s, self.precision, **dtype), self.dtypes[index])
+        return as_dtype(rule(*operands, self.s, self.precision, **options), self.dtypes[index])
+
+    def _step(self, dY: Array) -> dict[str, RectifierStep]:
+        """The argument for the first step of the gradient behind, if dX has the dtype in which it is asked for."""
+        if isinstance(self.behind, RectifierStep) and self.dtypes[0] == dY.dtype:
+            return {"step": self.behind}
+        return {}
+
+    def first_step(self) -> RectifierStep | None:
+        if self.slope == 1 or isinstance(self.saved[2], np.ndarray):
+            return None
+        return RectifierStep(Rectifier(self.slope), FROM_Y, {"Y": self.saved[2]})
 
 
 class Conv2d(Convolution):
     """Y = f(X * W + b)   X (N, IH, IW, IC), W (OC, FH, FW, IC), b (OC,) -> Y (N, OH, OW, OC)"""
 
+    takes_first_steps = True
     product = staticmethod(conv2d_forward)
     backward_x = staticmethod(conv2d_backward_input)
     backward_weight = staticmethod(conv2d_backward_weight)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def plan_sm90(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     """Algorithm 2B, output tiles of one residue each; bias and activation in the same kernel   dY, W -> dX
 
-    The kernel is cuda/conv2d/ks_deconv/sm90.cu; its main loop is cuda/conv2d/sm90/mainloop.cuh.
+    The kernel is cuda/conv2d/ks_deconv/sm90.cu, or sm90_first_step.cu; its main loop is
+    cuda/conv2d/sm90/mainloop.cuh.
     """
     s, tile = p.shape, output_tiles.position_tile(v, p.shape)
     output = output_tiles.ks_deconv_tiles(s, tile)

@@ -16,6 +16,7 @@ import numpy as np
 from alpha import config
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array
+from alpha.ops.conv2d.first_step import StepForm
 from alpha.ops.conv2d.magnitudes import known_magnitudes
 from alpha.ops.conv2d.plan import cuda_target, named_operands, plan_configuration
 from alpha.ops.conv2d.problem import UNKNOWN, WEIGHT, Configuration, ConvProblem, Epilogue, Known, Target
@@ -62,8 +63,9 @@ def prepare(
     slope: float = 1.0,
     statistics: bool = False,
     gradient: np.dtype[Any] = FLOAT32,
+    step: StepForm | None = None,
 ) -> tuple[Plan, dict[str, Any]]:
-    """The plan for arrays on a GPU, and what it is launched with; `gradient`: see `ConvProblem`."""
+    """The plan for arrays on a GPU, and what it is launched with; `gradient`: see `ConvProblem`, `step`: `Epilogue`."""
     first, second = operands
     require_same_float("conv2d", first, second)
     if (first.block.address + first.offset) % 16 or (second.block.address + second.offset) % 16:
@@ -71,7 +73,7 @@ def prepare(
     if bias is not None:
         bias = _aligned(as_float32(bias))
         require_float32("conv2d: bias", bias)
-    epilogue = bias is not None, slope != 1, statistics
+    epilogue = bias is not None, slope != 1, statistics, step
     known = known_magnitudes(first, second) if operator == WEIGHT and first.dtype is FLOAT32 else UNKNOWN
     made = _cached_plan(operator, s, precision, epilogue, (first.dtype, gradient), known, first.device, _settings())
     return made, named_operands(made, operator, (first, second), bias, slope)
@@ -85,7 +87,7 @@ def _cached_plan(
     operator: str,
     s: ConvShape,
     precision: str,
-    epilogue: tuple[bool, bool, bool],
+    epilogue: tuple[bool, bool, bool, StepForm | None],
     dtypes: tuple[np.dtype[Any], np.dtype[Any]],
     known: Known,
     device: Device,

@@ -69,7 +69,11 @@ def plan_configuration(problem: ConvProblem, v: Configuration, target: Target) -
     copied = resized(operator, seen, used)
     fuses = v.supports_epilogue and result not in copied
     fused = problem.epilogue if fuses else Epilogue()
-    own = replace(fused, statistics=fused.statistics and v.supports_statistics and not wide)
+    own = replace(
+        fused,
+        statistics=fused.statistics and v.supports_statistics and not wide,
+        step=fused.step if v.supports_step and not wide else None,
+    )
     inner: Plan = v.make(ConvProblem(operator, used, v.precision, own, v.dtype, problem.gradient), v, target)
     outputs, facts, around = dict(inner.outputs), dict(inner.facts), _Surroundings()
     if wide:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from alpha.core.numerics import BFLOAT16, FLOAT32
+from alpha.ops.conv2d.first_step import StepForm
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.kernel.plan import Buffer
 from alpha.runtime import Device
@@ -82,11 +83,13 @@ class Epilogue:
         bias: whether each channel gets a bias.
         activation: whether a leaky ReLU follows; its slope is given at the launch.
         statistics: whether the channel statistics are computed, too, if the kernel can.
+        step: the first step of the gradient behind, which is taken, too, if the kernel can.
     """
 
     bias: bool = False
     activation: bool = False
     statistics: bool = False
+    step: StepForm | None = None
 
     @property
     def changes_results(self) -> bool:
@@ -151,6 +154,7 @@ class Configuration:
         registers: the most registers that a thread of the kernel may need.
         supports_epilogue: whether the bias and the activation are computed with the product.
         supports_statistics: whether the channel statistics are computed with the product.
+        supports_step: whether the first step of the gradient behind is taken with the product.
         base: the configuration whose kernel it launches with other operands (direct.py); the constants of its
             prediction are those of the base.
     """
@@ -168,6 +172,7 @@ class Configuration:
     registers: int = 128
     supports_epilogue: bool = False
     supports_statistics: bool = False
+    supports_step: bool = False
     base: Configuration | None = None
 
     def __hash__(self) -> int:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from alpha.autograd.first_step import FirstStep
 from alpha.autograd.function import Function
 from alpha.autograd.memory_mode import FAST, SMALLEST_WEIGHT, Again, keeps_one_side
 from alpha.autograd.memory_mode import setting as memory
@@ -18,6 +19,7 @@ from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArguments
+from alpha.ops.conv2d.first_step import FROM_OUTPUT, FROM_SUM, FROM_X, FROM_Y, NOT_RECTIFIED, RectifierStep
 from alpha.ops.kernel.arguments import NoImages, check_arguments
 from alpha.ops.kernel.casts import result_type
 from alpha.ops.kernel.options import real
@@ -117,12 +119,35 @@ def batch_norm_gradients_from_output(
     """
 
 
+@primitive
+def batch_norm_gradients_begun(
+    dZ: Array,
+    part: Array,
+    kept: Array | KeptOutput,
+    mean: Array,
+    var: Array,
+    weight: Array,
+    bias: Array | None,
+    eps: float,
+) -> tuple[Array, Array, Array]:
+    """`batch_norm_gradients` of the statistics of the batch, whose first step was taken: dX, dweight, dbias
+
+    dZ (..., C), mean, var, weight, bias (C,) -> dX (..., C), dweight, dbias (C,)
+
+    Args:
+        part: (2, parts, C), the sums over parts of the rows of dZ and of dZ (X - mean), or of dZ (X - mean) /
+            sqrt(var + eps) if the output was kept.
+        kept: X, or the output, as for `batch_norm_gradients_from_output`, which needs the bias.
+    """
+
+
 for _device, _room in (("cpu", batchnorm_cpu), ("cuda", batchnorm_cuda)):
     channel_statistics.impl(_device)(_room.channel_statistics)
     batch_norm_apply.impl(_device)(_room.apply)
     batch_norm_training.impl(_device)(_room.training)
     batch_norm_gradients.impl(_device)(_room.gradients)
     batch_norm_gradients_from_output.impl(_device)(_room.gradients_from_output)
+    batch_norm_gradients_begun.impl(_device)(_room.gradients_begun)
 
 
 class BatchStatistics(NamedTuple):
@@ -251,17 +276,52 @@ class BatchNorm(Function):
         X, weight, bias = self.saved
         return batch_norm_apply(X, self.mean, self.var, weight, bias, self.eps, None, self.rectifier)
 
+    def first_step(self) -> FirstStep | None:
+        if not self.batch or isinstance(self.var, np.ndarray):
+            return None
+        rectifier = self.rectifier or IDENTITY
+        if self.keeps_output:
+            Y, weight, bias, *residual = self.saved
+            maps, sign = {"Y": Y}, FROM_OUTPUT
+            if residual:
+                maps["residual"], sign = residual[0], FROM_SUM
+        else:
+            X, weight, *last = self.saved
+            maps, bias, sign = {"X": X}, None, NOT_RECTIFIED
+            if self.rectifier is not None and self.sign_from_Y:
+                maps["Y"], sign = last[0], FROM_Y
+            elif self.rectifier is not None:
+                bias, sign = last[0], FROM_X
+        numbers = {"eps": self.eps, "smallest": SMALLEST_WEIGHT if self.keeps_output else 0.0}
+        arrays = {"mean": self.mean, "var": self.var, "weight": weight, "bias": bias}
+        return RectifierStep(rectifier, sign, maps, arrays | numbers)
+
     def backward(self, dY: Array) -> Any:
         if self.keeps_output:
             Y, weight, bias, *residual = self.saved
             kept = KeptOutput(Y, residual[0] if residual else None, self.rectifier or IDENTITY)
+            if self.begun is not None:
+                return *self._rest(dY, kept, weight, bias), dY
             return batch_norm_gradients_from_output(dY, kept, self.var, weight, bias, self.eps)
         X, weight, *sign = self.saved
+        if self.begun is not None:
+            return *self._rest(dY, X, weight, None), dY
         rectified = None
         if self.rectifier is not None:
             bias, Y = (None, *sign) if self.sign_from_Y else (*sign, None)
             rectified = Rectified(self.rectifier, bias, Y)
         return batch_norm_gradients(dY, X, self.mean, self.var, weight, self.eps, self.batch, rectified)
+
+    def _rest(
+        self, dZ: Array, kept: Array | KeptOutput, weight: Array, bias: Array | None
+    ) -> tuple[Array, Array, Array]:
+        """The gradients of X, weight and bias after the first step."""
+        assert isinstance(self.begun, RectifierStep)
+        part = self.begun.part
+        result: tuple[Array, Array, Array] = batch_norm_gradients_begun(
+            dZ, part, kept, self.mean, self.var, weight, bias, self.eps
+        )
+        return result
 
 
 def _is_kept(tensor: Tensor) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -142,14 +143,44 @@ def gradients_from_output(
     """The results of `gradients`, with X, normalised, from Y and the residual."""
     Y, residual, rectifier = kept
     dZ = rectifier.gradient(_rows(dY), _rows(Y))
-    found = rectifier.undo(_rows(Y))
-    if residual is not None:
-        np.subtract(found, _rows(residual), out=found)
-    np.subtract(found, bias, out=found)
-    np.divide(found, _away_from_0(weight, SMALLEST_WEIGHT), out=found)
+    found = _normalized(kept, weight, bias)
     scale = weight / np.sqrt(var + Y.dtype.type(eps))
     dX, dw, db = _sums_and_dX(dZ, lambda start, stop: found[start:stop].copy(), np.ones_like(var), scale, True)
     return dX.reshape(Y.shape), dw, db, None if residual is None else dZ.reshape(Y.shape)
+
+
+def gradients_begun(
+    dZ: Array,
+    part: Array,
+    kept: Array | KeptOutput,
+    mean: Array,
+    var: Array,
+    weight: Array,
+    bias: Array | None,
+    eps: float,
+) -> tuple[Array, Array, Array]:
+    """The results of `gradients` without dZ, from that and the sums over parts of the rows."""
+    shape, dtype, rows = dZ.shape, dZ.dtype, as_float32(_rows(dZ))
+    db, moment = part.sum(axis=1)
+    scale = weight / np.sqrt(var + rows.dtype.type(eps))
+    if isinstance(kept, KeptOutput):
+        centred, rstd = _normalized(kept, weight, bias), np.ones_like(var)
+    else:
+        centred, rstd = as_float32(_rows(kept)) - mean, 1 / np.sqrt(var + rows.dtype.type(eps))
+    dw = moment * rstd
+    dX = _input_gradient(rows, lambda start, stop: centred[start:stop].copy(), _Tilt.of(scale, rstd, dw, db, len(rows)))
+    return as_dtype(dX, dtype).reshape(shape), dw.astype(var.dtype), db.astype(var.dtype)
+
+
+def _normalized(kept: KeptOutput, weight: Array, bias: Array | None) -> Array:
+    """(X - mean) / sqrt(var + eps), a new array   (R, C)"""
+    Y, residual, rectifier = kept
+    found = rectifier.undo(_rows(Y))
+    if residual is not None:
+        np.subtract(found, _rows(residual), out=found)
+    assert bias is not None
+    np.subtract(found, bias, out=found)
+    return np.divide(found, _away_from_0(weight, SMALLEST_WEIGHT), out=found)
 
 
 def _sums_and_dX(
@@ -178,22 +209,40 @@ def _sums_and_dX(
     workers.parallel_for(R, grain, sums, blas=True)
     db, moment = parts.sum(axis=1)  # moment: sum of dY (X - mean)
     dw = moment * rstd
+    dX = _input_gradient(dY, centred_rows, _Tilt.of(a, rstd, dw, db, R if batch else 0))
+    return dX, dw.astype(dY.dtype), db.astype(dY.dtype)
+
+
+class _Tilt(NamedTuple):
+    """dX = a dY + slope (X - mean) + shift; slope and shift are None if mean and var are not those of the batch."""
+
+    a: Array
+    slope: Array | None = None
+    shift: Array | None = None
+
+    @classmethod
+    def of(cls, a: Array, rstd: Array, dw: Array, db: Array, R: int) -> _Tilt:
+        """dX = a (dY - db / R - (X - mean) rstd dw / R), or without the last two terms if R is 0."""
+        if R == 0:
+            return cls(a)
+        return cls(a, (-a * (rstd * dw / R)).astype(a.dtype), (-a * db / R).astype(a.dtype))
+
+
+def _input_gradient(dY: Array, centred_rows: Callable[[int, int], Array], tilt: _Tilt) -> Array:
+    """dX   dY (R, C) -> (R, C)"""
     dX = cpu_empty(dY.shape, dY.dtype)
-    # dX = a (dY - db / R - (X - mean) rstd dw / R), its constants folded
-    slope = (-a * (rstd * dw / R)).astype(dY.dtype)
-    shift = (-a * db / R).astype(dY.dtype)
 
     def chunk(start: int, stop: int) -> None:
         dx = dX[start:stop]
-        np.multiply(dY[start:stop], a, out=dx)
-        if batch:
+        np.multiply(dY[start:stop], tilt.a, out=dx)
+        if tilt.slope is not None and tilt.shift is not None:
             through = centred_rows(start, stop)
-            np.multiply(through, slope, out=through)
-            np.add(through, shift, out=through)
+            np.multiply(through, tilt.slope, out=through)
+            np.add(through, tilt.shift, out=through)
             np.add(dx, through, out=dx)
 
-    workers.parallel_for(R, grain, chunk)
-    return dX, dw.astype(dY.dtype), db.astype(dY.dtype)
+    workers.parallel_for(len(dY), _grain(dY), chunk)
+    return dX
 
 
 def _rows(X: Array) -> Array:

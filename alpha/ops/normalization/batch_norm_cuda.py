@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from alpha.autograd.memory_mode import SMALLEST_WEIGHT
 from alpha.core.numerics import FLOAT32
 from alpha.core.primitive import Array
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArguments
+from alpha.ops.conv2d.first_step import FROM_OUTPUT, FROM_SUM, FROM_X, FROM_Y, NOT_RECTIFIED
 from alpha.ops.conv2d.magnitudes import needs_magnitude
 from alpha.ops.kernel.casts import CUDA_TYPES, require_float32, require_same_float, vector_width
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, ScalarArg, Table
@@ -19,8 +20,6 @@ from alpha.ops.kernel.rectifier import IDENTITY, KeptOutput, Rectified, Rectifie
 from alpha.ops.kernel.sums import MEETING_STATE, column_block, column_splits
 
 MERGE, MERGE_MANY = (32, 16), (2, 256)  # blocks that join segments, or thousands: channels, lanes
-# where the sign for a rectifier is from, see batchnorm/gradient_rows.cuh
-NOT_RECTIFIED, FROM_X, FROM_Y, FROM_OUTPUT, FROM_SUM = range(5)
 RUNNING = ArrayArg("running_mean", optional=True), ArrayArg("running_var", optional=True), ScalarArg("momentum")
 
 
@@ -163,6 +162,30 @@ def gradients_from_output(
     plan = plan_gradients(Y.shape, *sizes, True, sign, rectifier)
     found = plan.launch(Y.device, {**given, "eps": float(eps), "smallest": SMALLEST_WEIGHT})
     return *_gradients(found), found.get("dZ")
+
+
+def gradients_begun(
+    dZ: Array,
+    part: Array,
+    kept: Array | KeptOutput,
+    mean: Array,
+    var: Array,
+    weight: Array,
+    bias: Array | None,
+    eps: float,
+) -> tuple[Array, Array, Array]:
+    given = {"dZ": dZ, "var": var, "weight": weight}
+    slope = 1.0
+    if isinstance(kept, KeptOutput):
+        slope = kept.rectifier.slope
+        given |= {"Y": kept.Y, "bias": bias} | ({} if kept.residual is None else {"residual": kept.residual})
+    else:
+        given |= {"X": kept, "mean": mean}
+    require_same_float("batch_norm", *(given[name] for name in ("dZ", "X", "Y", "residual") if name in given))
+    sizes = *_sizes(*given.values())[2:4], needs_magnitude(dZ)
+    plan = plan_begun(dZ.shape, *sizes, "X" in given, "residual" in given, part.shape[1])
+    numbers = {"part": part, "eps": float(eps), "smallest": SMALLEST_WEIGHT, "slope": slope}
+    return _gradients(plan.launch(dZ.device, {**given, **numbers}))
 
 
 def _gradients(found: dict[str, Array]) -> tuple[Array, Array, Array]:
@@ -313,21 +336,71 @@ def plan_gradients(
         (ArrayArg("dw"), ArrayArg("db"), dZ, *part, *rows_read, *numbers, *constants, R, C, segment),
         {**_macros(dtype, vector), "RECTIFIED": sign},
     )
-    vector = min(vector, 4)
-    block, tiles, lanes = _columns(R, C, vector)
-    rows = 8 * lanes
-    meeting, found, outputs = _magnitude(magnitude, beside="dw")
-    operands = ArrayArg("dX"), *meeting, dZ or ArrayArg("dY"), X, Y if undone else None, residual
-    gradient = KernelLaunch(
-        "batchnorm/input_gradient.cu",
-        "input_gradient",
-        (-(-R // rows), tiles),
-        block,
-        (*operands, *numbers, ArrayArg("dw"), ArrayArg("db"), *constants, R, C, rows, int(batch)),
-        {**_macros(dtype, vector), "RECTIFIED": NOT_RECTIFIED if sign == FROM_Y else sign, **found},
-    )
-    outputs |= {**_numbers(C, "dw", "db"), "dX": Buffer(shape, dtype)}
+    operands = dZ or ArrayArg("dY"), X, Y if undone else None, residual, *numbers
+    form = _GradientForm(shape, dtype, vector, magnitude, batch, NOT_RECTIFIED if sign == FROM_Y else sign)
+    gradient, outputs = _input_gradient(form, operands, constants)
     if has_dZ:
         outputs["dZ"] = Buffer(shape, dtype)
     workspaces = {"part": Buffer((2, splits, C), FLOAT32)} if several else {}
     return Plan("batch_norm_gradients", (sums, gradient), outputs, workspaces)
+
+
+class _GradientForm(NamedTuple):
+    """What the launch of the input gradient depends on; see `plan_gradients`."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    vector: int
+    magnitude: bool
+    batch: bool
+    sign: int
+
+
+def _input_gradient(
+    form: _GradientForm, operands: tuple[ArrayArg | None, ...], constants: tuple[Any, ...]
+) -> tuple[KernelLaunch, dict[str, Buffer]]:
+    """The launch that makes dX of dY or dZ, "dw" and "db", and the outputs of the plan."""
+    R, C = math.prod(form.shape[:-1]), form.shape[-1]
+    vector = min(form.vector, 4)
+    block, tiles, lanes = _columns(R, C, vector)
+    rows = 8 * lanes
+    meeting, found, outputs = _magnitude(form.magnitude, beside="dw")
+    launch = KernelLaunch(
+        "batchnorm/input_gradient.cu",
+        "input_gradient",
+        (-(-R // rows), tiles),
+        block,
+        (
+            *(ArrayArg("dX"), *meeting, *operands, ArrayArg("dw"), ArrayArg("db"), *constants),
+            *(R, C, rows, int(form.batch)),
+        ),
+        {**_macros(form.dtype, vector), "RECTIFIED": form.sign, **found},
+    )
+    return launch, {**outputs, **_numbers(C, "dw", "db"), "dX": Buffer(form.shape, form.dtype)}
+
+
+@functools.lru_cache(maxsize=4096)
+def plan_begun(
+    shape: tuple[int, ...], dtype: np.dtype[Any], vector: int, magnitude: bool, has_X: bool, residual: bool, parts: int
+) -> Plan:
+    """Plan of dw and db from the sums that a convolution has found over `parts` parts of the rows, and of dX from dZ.
+
+    has_X: otherwise Y, and a residual if there is one, take the place of X.
+    """
+    C = shape[-1]
+    sign = NOT_RECTIFIED if has_X else FROM_SUM
+    merge = KernelLaunch(
+        "batchnorm/gradient_sums.cu",
+        "merge_gradient_sums",
+        -(-C // MERGE_MANY[0]),
+        MERGE_MANY,
+        (*map(ArrayArg, ("dw", "db", "part", "var")), ScalarArg("eps"), C, parts),
+        {**_macros(dtype, min(vector, 4)), "RECTIFIED": sign},
+    )
+    sides = (ArrayArg("X"), None) if has_X else (None, ArrayArg("Y"))
+    mean, bias = (ArrayArg("mean"), None) if has_X else (None, ArrayArg("bias"))
+    numbers = mean, ArrayArg("var"), ArrayArg("weight"), bias
+    operands = ArrayArg("dZ"), *sides, ArrayArg("residual") if residual else None, *numbers
+    constants = ScalarArg("eps"), ScalarArg("smallest"), ScalarArg("slope"), np.float32(math.inf)
+    gradient, outputs = _input_gradient(_GradientForm(shape, dtype, vector, magnitude, True, sign), operands, constants)
+    return Plan("batch_norm_gradients", (merge, gradient), outputs)

@@ -70,5 +70,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
     to.first = output_pixel;
     to.distance = 1;
     to.count = last - ow + 1;
-  });
+  }, NoFirstStep());
 }

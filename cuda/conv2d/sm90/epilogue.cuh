@@ -6,21 +6,23 @@
 #include "common/quad.cuh"
 #include "conv2d/sm90/tile.cuh"
 
-// Undoes the scales of sums, adds the bias and applies the activation. The rounding to bfloat16 comes later.
+// Undoes the scales of sums, adds the bias and applies the activation, unless the results are there already, because
+// SUMS is false. The rounding to bfloat16 comes later.
+template <bool SUMS>
 struct Epilogue {
   const GemmProblem& p;
   int j0, columns;
   Unscale unscale;
 
   __device__ __forceinline__ Epilogue(const GemmProblem& p, int j0) : p(p), j0(j0), columns(p.GN - j0) {
-    if (IS_FP16) unscale = Unscale(half_scale(*p.absmax_a), half_scale(*p.absmax_b));
+    if (IS_FP16 && SUMS) unscale = Unscale(half_scale(*p.absmax_a), half_scale(*p.absmax_b));
   }
   // The results of `column` of the tile and of the next column, also in place.
   __device__ __forceinline__ float2 operator()(float* sum, int column) const {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-      if (IS_FP16) sum[i] = unscale(sum[i]);
-      if (!ALPHA_EPILOGUE) continue;
+      if (IS_FP16 && SUMS) sum[i] = unscale(sum[i]);
+      if (!ALPHA_EPILOGUE || !SUMS) continue;
       if (p.bias != nullptr && (RAGGED ? column + i : column) < columns)
         sum[i] += p.bias[hide_from_optimizer(j0 + column + i)];
       sum[i] = sum[i] > 0 ? sum[i] : p.slope * sum[i];
@@ -37,11 +39,11 @@ __device__ __forceinline__ Output narrowed(float y) {
     return y;
 }
 
-// Applies the epilogue to 64 rows of a warpgroup and stores them at row_of(row), unless that is null.
-template <class RowOf>
+// Applies the epilogue to 64 rows of a warpgroup and stores them at row_of(row), unless that is null. SUMS: see Epilogue.
+template <bool SUMS, class RowOf>
 __device__ __forceinline__ void store_epilogue(float (&sum)[R], const GemmProblem& p, int j0, RowOf row_of) {
   const int thread = hide_from_optimizer(threadIdx.x), g = thread % 32 / 4, t = thread % 4, columns = p.GN - j0;
-  const Epilogue epilogue(p, j0);
+  const Epilogue<SUMS> epilogue(p, j0);
 #pragma unroll
   for (int h = 0; h < 2; h++) {
     Output* c = row_of(thread % GROUP_THREADS / 32 * 16 + g + 8 * h);

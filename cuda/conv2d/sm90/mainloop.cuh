@@ -203,47 +203,54 @@ __device__ __forceinline__ void run_planner(const OutputTiles<Taps>& tiles, cons
 // Consumer: all threads of the consumer warpgroups compute, finish and store the tiles of the block. They wait for the
 // planner's task (`wait`) and then for each stage of the producer (`consumer_wait`). They release a stage when its
 // products are done, which the producer waits for, and a task when the tile is stored, which the planner waits for.
-// With SPLIT_K the block that is last at a tile also waits for the sums of the other blocks (`fix_up`).
-template <class Taps>
+// With SPLIT_K the block that is last at a tile also waits for the sums of the other blocks (`fix_up`). `step` changes
+// the sums before they are stored.
+template <class Taps, class Step>
 __device__ __forceinline__ void run_consumer(const OutputTiles<Taps>& tiles, const Task* slots, const Tasks& tasks,
                                              const PipelineA& As, const PipelineB& Bs, StateA a, StateB b,
-                                             Tasks::State state) {
+                                             Tasks::State state, Step step) {
   ALPHA_DYNAMIC_SHARED(unsigned char, smem);
   __shared__ TileStatistics statistics;
+  __shared__ typename Step::Shared step_shared;
   const GemmProblem& p = tiles.p;
   const int tiles_j = tiles.tiles_j, tiles_n = tiles.tiles_n;
   unsigned char* base = smem - shared_address(smem);  // base + a shared address is a pointer
   if (TRANSPOSE_B) transpose_filter(p, Bs, base, tiles.first % tiles_j * BN);
-  int rows = 0;  // the number of rows that have been added to the statistics
+  int rows = 0;  // the number of rows that have been added to the statistics, or to the sums of the step
   for (int tile = tiles.first; tile < tiles.end; tile += tiles.distance, state.advance()) {
     float sum[MI][R] = {};
     const Task& task = PERSISTENT ? tasks.wait(state) : slots[0];
     if (KEEP_B) b = {};  // B was filled once, so the first phase of its full barriers stays complete
+    auto offset_of = [&p](int row, int n0, int j0, const OutputPixels& to) -> long {  // of a row in C; -1: outside
+      const int n = n0 + row % IMAGES, pixel = row / IMAGES;
+      if (n >= p.N || pixel >= to.count) return -1;
+      return ((long)n * p.output_pixels + to.first + pixel * to.distance) * p.GN + j0;
+    };
+    if (Step::ACTIVE && threadIdx.x < BM)
+      step.prefetch(offset_of(threadIdx.x, task.n0, task.j0, task.to), min(BN, p.GN - task.j0));
     consume(p, TileTaps(task.taps), WorkTile(task.work), As, Bs, sum, a, b);
     // The task is read once more, so that not all of it stays in registers during the products.
     const WorkTile work = task.work;
     const OutputPixels to = task.to;
     const int n0 = task.n0, j0 = task.j0;
     if (!SPLIT_K || work.num_splits == 1 || fix_up(sum, p, work, n0 / IMAGES * tiles_j + j0 / BN, tiles_n * tiles_j)) {
-      auto address_of = [&, n0, j0, to](int row) -> Output* {
-        const int n = n0 + row % IMAGES, pixel = row / IMAGES;
-        if (n >= p.N || pixel >= to.count) return nullptr;
-        return p.C + ((long)n * p.output_pixels + to.first + pixel * to.distance) * p.GN + j0;
-      };
+      auto place_of = [&, n0, j0, to](int row) { return offset_of(row, n0, j0, to); };
+      if (Step::ACTIVE) step(step_shared, sum, p, j0, rows == 0, place_of);
 #pragma unroll
       for (int m = 0; m < MI; m++)
-        store_epilogue(sum[m], p, j0, [&](int row) {
-          return address_of(row + (hide_from_optimizer(threadIdx.x) / GROUP_THREADS * MI + m) * 64);
+        store_epilogue<!Step::ACTIVE>(sum[m], p, j0, [&](int row) -> Output* {
+          const long place = place_of(row + (hide_from_optimizer(threadIdx.x) / GROUP_THREADS * MI + m) * 64);
+          return place < 0 ? nullptr : p.C + place;
         });
-      if (STATISTICS) {
-        add_statistics(statistics, sum, rows == 0, [&](int row) { return address_of(row) != nullptr; });
+      if (STATISTICS) add_statistics(statistics, sum, rows == 0, [&](int row) { return place_of(row) >= 0; });
+      if (STATISTICS || Step::SUMS) {
         rows += min(IMAGES, p.N - n0) * to.count;
         // Which block does the fix-up of a tile differs from run to run. So each tile writes a part of its own, and the
         // statistics do not depend on the order of the blocks.
         if (SPLIT_K) {
-          const int output_row = to.first / p.columns, column = to.first - output_row * p.columns;
-          const int tile_of_image = output_row * ((p.columns + TILE_OW - 1) / TILE_OW) + column / TILE_OW;
-          write_statistics(statistics, p, j0, tile_of_image * tiles_n + n0 / IMAGES, rows);
+          const int z = tile_of_image(p, to) * tiles_n + n0 / IMAGES;
+          if (STATISTICS) write_statistics(statistics, p, j0, z, rows);
+          if (Step::SUMS) step.write_sums(step_shared, p, j0, z);
           rows = 0;
         }
       }
@@ -251,12 +258,28 @@ __device__ __forceinline__ void run_consumer(const OutputTiles<Taps>& tiles, con
     __syncwarp();
     if (threadIdx.x % 32 == 0) tasks.release(state);
   }
-  if (STATISTICS && !SPLIT_K) write_statistics(statistics, p, blockIdx.x % tiles_j * BN, blockIdx.x / tiles_j, rows);
+  const int j0 = blockIdx.x % tiles_j * BN, z = blockIdx.x / tiles_j;
+  if (STATISTICS && !SPLIT_K) write_statistics(statistics, p, j0, z, rows);
+  if (Step::SUMS && !SPLIT_K) step.write_sums(step_shared, p, j0, z);
+  if (Step::ACTIVE) step.end(step_shared);
 }
 
+// In place of a FirstStep (sm90/first_step.cuh): nothing happens between the products and the epilogue.
+struct NoFirstStep {
+  static constexpr bool ACTIVE = false, SUMS = false;
+  struct Shared {};
+
+  template <class... Arguments>
+  __device__ __forceinline__ void operator()(const Arguments&...) const {}
+  __device__ __forceinline__ void prefetch(long, int) const {}
+  __device__ __forceinline__ void write_sums(const Shared&, const GemmProblem&, int, int) const {}
+  __device__ __forceinline__ void end(const Shared&) const {}
+};
+
 // Computes all output tiles of a block: prepares barriers and shared memory, then gives each thread its role.
-template <class Taps>
-__device__ __forceinline__ void run_output_tiles(const GemmProblem& p, const WorkTile* schedule, Taps taps_of) {
+template <class Taps, class Step>
+__device__ __forceinline__ void run_output_tiles(const GemmProblem& p, const WorkTile* schedule, Taps taps_of,
+                                                 Step step) {
   constexpr int B_BARRIERS = PipelineA::BARRIERS, TASK_BARRIERS = B_BARRIERS + PipelineB::BARRIERS;
   ALPHA_DYNAMIC_SHARED(unsigned char, smem);
   if (threadIdx.x == CONSUMERS) {  // the producer, the first thread after the consumers
@@ -290,5 +313,5 @@ __device__ __forceinline__ void run_output_tiles(const GemmProblem& p, const Wor
     return;
   }
   if (MOVE_REGISTERS) setmaxnreg_increase<CONSUMER_REGISTERS>();
-  run_consumer(tiles, slots, tasks, As, Bs, a, b, state);
+  run_consumer(tiles, slots, tasks, As, Bs, a, b, state, step);
 }

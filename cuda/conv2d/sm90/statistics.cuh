@@ -7,11 +7,17 @@
 
 constexpr int CONSUMER_WARPS = 4 * CONSUMER_GROUPS;
 
-// The sums of deviations and of their squares, for each warp apart. Deviations are those from the first row that the
-// block computes, so that nothing large cancels. With 16 columns of padding a warp adds to both sums without bank
-// conflicts.
+// Two sums for each column of a tile, for each warp apart. With 16 columns of padding a warp adds to both sums without
+// bank conflicts.
+constexpr int SUMS_WIDTH = BN + 16;
+template <int WIDTH>
+using WarpSums = float[CONSUMER_WARPS][2][WIDTH];
+
+// The sums of deviations and of their squares. Deviations are those from the first row that the block computes, so that
+// nothing large cancels.
 struct alignas(8) TileStatistics {
-  float origin[BN], sums[CONSUMER_WARPS][2][BN + 16];
+  float origin[BN];
+  WarpSums<SUMS_WIDTH> sums;
 };
 
 // Adds up v[c] over the eight lanes 4 g + t that hold the same columns. Lane 4 g + t returns the sum of c = g.
@@ -24,6 +30,33 @@ __device__ __forceinline__ float add_rows(float (&v)[8], int g) {
       v[c] = (upper ? v[c + half] : v[c]) + __shfl_xor_sync(0xffffffffu, upper ? v[c] : v[c + half], 4 * half);
   }
   return v[0];
+}
+
+// Adds to the sums of a warp v[c], of column 8 (j + c / 2) + 2 t + c % 2 of the rows of a lane, and v[4 + c], the other
+// number of that column. `first`: the sums begin anew.
+template <int WIDTH>
+__device__ __forceinline__ void add_columns(WarpSums<WIDTH>& sums, int j, float (&v)[8], bool first) {
+  const int thread = hide_from_optimizer(threadIdx.x), g = thread % 32 / 4, t = thread % 4;
+  float& total = sums[thread / 32][g / 4][(j + g % 4 / 2) * 8 + t * 2 + g % 2];
+  const float tile = add_rows(v, g);
+  total = first ? tile : total + tile;
+}
+
+// The two sums of a column over all warps, in their order.
+template <int WIDTH>
+__device__ __forceinline__ float2 sum_of_warps(const WarpSums<WIDTH>& sums, int column) {
+  float2 total = make_float2(0, 0);
+#pragma unroll
+  for (int w = 0; w < CONSUMER_WARPS; w++) total.x += sums[w][0][column], total.y += sums[w][1][column];
+  return total;
+}
+
+// A number for the tile of output pixels `to` among all of an image, without gaps.
+__device__ __forceinline__ int tile_of_image(const GemmProblem& p, const OutputPixels& to) {
+  const int together = TILE_OW * to.distance, whole = (p.columns - 1) / together;  // `distance` tiles lie side by side
+  const int tiles_of_row = whole * to.distance + min(to.distance, p.columns - whole * together);
+  const int output_row = to.first / p.columns, column = to.first - output_row * p.columns;
+  return output_row * tiles_of_row + column / together * to.distance + column % to.distance;
 }
 
 // Adds the rows of a tile for which inside(row) is true; the other rows of `sum` are overwritten. `first`: the tile is
@@ -48,7 +81,7 @@ __device__ __forceinline__ void add_statistics(TileStatistics& statistics, float
         sum[i / 2][c / 2 * 4 + i % 2 * 2 + c % 2] = statistics.origin[c / 2 * 8 + t * 2 + c % 2];
 #pragma unroll
   for (int j = 0; j < BN / 8; j += 2) {
-    float v[8] = {};  // v[c]: sum of column 8 (j + c / 2) + 2 t + c % 2, v[4 + c]: its squares
+    float v[8] = {};  // v[c]: the sum of a column, v[4 + c]: that of its squares
 #pragma unroll
     for (int c = 0; c < 4; c++) {
       const float origin = statistics.origin[(j + c / 2) * 8 + t * 2 + c % 2];
@@ -58,9 +91,7 @@ __device__ __forceinline__ void add_statistics(TileStatistics& statistics, float
         v[c] += deviation, v[4 + c] += deviation * deviation;
       }
     }
-    float& total = statistics.sums[warp][g / 4][(j + g % 4 / 2) * 8 + t * 2 + g % 2];
-    const float tile = add_rows(v, g);
-    total = first ? tile : total + tile;
+    add_columns(statistics.sums, j, v, first);
   }
 }
 
@@ -74,11 +105,8 @@ __device__ __forceinline__ void write_statistics(const TileStatistics& statistic
   const float origin = column < BN ? statistics.origin[column] : 0.f;
   named_barrier_sync(BARRIER, CONSUMERS);
   if (column < BN && j0 + column < p.GN) {
-    float sum = 0, squares = 0;
-#pragma unroll
-    for (int w = 0; w < CONSUMER_WARPS; w++)
-      sum += statistics.sums[w][0][column], squares += statistics.sums[w][1][column];
-    const float mean = sum / count, rest = squares - sum * mean;
+    const float2 sums = sum_of_warps(statistics.sums, column);
+    const float mean = sums.x / count, rest = sums.y - sums.x * mean;
     float* target = p.statistics + (long)z * p.GN + j0 + column;
     target[0] = origin + mean, target[(long)p.statistics_parts * p.GN] = rest < 0 ? 0 : rest;
     if (j0 + column == 0) p.statistics_counts[z] = count;

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alpha.core.numerics import FLOAT32
+from alpha.ops.conv2d.first_step import StepForm
 from alpha.ops.conv2d.hopper import output_tiles, tile_schedule
 from alpha.ops.conv2d.hopper.output_tiles import Tile
 from alpha.ops.conv2d.problem import Epilogue, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape, as_axes_struct, ndim
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, ScalarArg, Table, TensorMaps
+from alpha.ops.kernel.sums import MEETING_STATE
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.problem import Configuration
@@ -32,6 +34,14 @@ STATISTICS_PADDING = 16
 def statistics_bytes(tile: Tile) -> int:
     """Bytes of shared memory for the statistics of a tile's columns: TileStatistics of sm90/statistics.cuh."""
     return 4 * (tile.BN + 2 * tile.consumer_warps * (tile.BN + STATISTICS_PADDING))
+
+
+def step_bytes(tile: Tile) -> int:
+    """Bytes of shared memory for the sums of a tile's columns: FirstStep::Shared of sm90/first_step.cuh."""
+    return statistics_bytes(tile) + 4 * (2 * tile.BN + tile.consumer_warps)
+
+
+MOST_STEP_SUMS = 128 * 256  # of a tile whose kernel has registers left for a first step; half of them with split-K
 
 
 @functools.lru_cache(maxsize=8)
@@ -85,11 +95,9 @@ class OutputTilesLaunch:
         self.num_sms = target.num_sms
         self.across = -(-self.GN // tile.BN)  # tiles of output channels
         self.tiles_per_work_tile = -(-s.N * output.tile_ow // tile.BM) * self.across
-        # Without room for them no statistics are computed. Nor are they if too many SMs would be idle, as a block keeps
-        # to its channels.
-        room = output.stages(1, statistics_bytes(tile))[0] and self.num_sms % self.across <= self.num_sms // 8
-        self.statistics = bool(epilogue.statistics and room)
-        self.reserved = statistics_bytes(tile) if self.statistics else 0
+        self.statistics = bool(epilogue.statistics and self._has_room(statistics_bytes(tile)))
+        self.step = epilogue.step if epilogue.step is not None and self._takes(epilogue.step, tile) else None
+        self.reserved = self._reserved(self.step, tile)
         self.keeps_filter = keeps_filter(s, tile, output, self.forward, self.num_sms, self.reserved)
         self.schedule = tile_schedule.tile_schedule(
             output, self.K, self.tiles_per_work_tile, self.num_sms, whole=self.keeps_filter
@@ -98,7 +106,9 @@ class OutputTilesLaunch:
         self.tiles = len(self.schedule) * self.tiles_per_work_tile
         # a block gets all registers and shared memory of an SM if no other block needs them, or if it needs them itself
         alone = self.workspace_slots or self.tiles <= self.num_sms or not output.stages(tile.blocks, self.reserved)[0]
-        if self.keeps_filter or alone:
+        if self.step is not None and self.workspace_slots and tile.BM * tile.BN > MOST_STEP_SUMS // 2:
+            self.step = None
+        if self.keeps_filter or alone or self.step is not None:  # which needs the registers of an SM
             tile = tile._replace(blocks=1)
         self.tile = tile
         if self.keeps_filter:
@@ -107,15 +117,32 @@ class OutputTilesLaunch:
             self.a_stages, self.b_stages = output.stages(tile.blocks, self.reserved)
         # two blocks per SM hide each other's beginning and end; with one tile per block they are better balanced
         self.grid, self.threads = min(self.tiles, self.num_sms) if tile.blocks == 1 else self.tiles, tile.threads
-        if self.keeps_filter or (self.statistics and not self.workspace_slots):  # a block keeps to its channels
+        self.adds_up = self.statistics or (self.step is not None and self.step.sums)  # numbers of channels
+        if self.keeps_filter or (self.adds_up and not self.workspace_slots):  # a block keeps to its channels
             self.grid -= self.grid % self.across
-        self.statistics_parts = 0
-        if self.forward:
-            if self.workspace_slots:  # one part per tile
-                parts = len(output.rows) * len(output.starts) * self.tiles_per_work_tile // self.across
-            else:  # one part per block
-                parts = self.grid // self.across
-            self.statistics_parts = parts if self.statistics else 0
+        self.parts = 0
+        if self.adds_up and self.workspace_slots:  # one part per tile
+            self.parts = len(output.rows) * len(output.starts) * self.tiles_per_work_tile // self.across
+        elif self.adds_up:  # one part per block
+            self.parts = self.grid // self.across
+
+    def _has_room(self, reserved: int) -> bool:
+        """True if there is room for sums of channels, and few SMs are idle although a block keeps to its channels."""
+        return bool(self.output.stages(1, reserved)[0]) and self.num_sms % self.across <= self.num_sms // 8
+
+    def _takes(self, step: StepForm, tile: Tile) -> bool:
+        """True if the kernel has registers and room for a first step."""
+        if self.GN % 8 or tile.BM * tile.BN > MOST_STEP_SUMS or (step.sums and not self._has_room(step_bytes(tile))):
+            return False
+        # a filter that the kernel transposes must stay
+        reserved = self._reserved(step, tile)
+        return self.B is not None or keeps_filter(self.s, tile, self.output, self.forward, self.num_sms, reserved)
+
+    def _reserved(self, step: StepForm | None, tile: Tile) -> int:
+        """Bytes of shared memory beside the stages."""
+        if step is not None and step.sums:
+            return step_bytes(tile)
+        return statistics_bytes(tile) if self.statistics else 0
 
     def plan(
         self,
@@ -130,26 +157,27 @@ class OutputTilesLaunch:
         if self.statistics:
             outputs = {
                 **outputs,
-                "statistics": Buffer((2, self.statistics_parts, self.s.OC), FLOAT32),
-                "statistics_counts": Buffer((self.statistics_parts,), FLOAT32, beside="statistics"),
+                "statistics": Buffer((2, self.parts, self.GN), FLOAT32),
+                "statistics_counts": Buffer((self.parts,), FLOAT32, beside="statistics"),
             }
+        if self.parts and self.step is not None:
+            outputs = {**outputs, "part": Buffer((2, self.parts, self.GN), FLOAT32)}
+        if self.step is not None and self.step.magnitude:
+            outputs = {**outputs, "magnitude": Buffer((1,), np.dtype(np.uint32))}
         return Plan(
             v.name,
             (*prepare, self.launch(next(iter(outputs)))),
             outputs,
             workspaces,
-            facts={"scales": self.tile.math.in_fp16},
+            facts={"scales": self.tile.math.in_fp16, "takes step": self.step is not None},
         )
 
     def launch(self, result: str) -> KernelLaunch:
         tile, schedule = self.tile, self.schedule
-        arguments: list[Any] = [
-            ArrayArg(result),
-            self.A,
-            self.B,
-            *ABSMAX,
-            ArrayArg("bias", optional=True),
-            ScalarArg("slope"),
+        arguments: list[Any] = [ArrayArg(result), self.A, self.B, *ABSMAX]
+        if self.step is None:
+            arguments += [ArrayArg("bias", optional=True), ScalarArg("slope")]
+        arguments += [
             Table(lambda: schedule.order),
             len(schedule),
             int(self.raster_order()),
@@ -158,12 +186,13 @@ class OutputTilesLaunch:
         ]
         if self.forward:
             computed = (ArrayArg(name, optional=True) for name in ("statistics", "statistics_counts"))
-            arguments += [*computed, self.statistics_parts]
+            arguments += [*computed, self.parts]
         else:
             arguments.append(ArrayArg("W") if self.B is None else None)
+        if self.step is not None:
+            arguments += _step_arguments(self.step, self.parts)
         return KernelLaunch(
-            f"conv2d/{self.entry.removesuffix('_sm90')}/sm90.cu",
-            self.entry,
+            *self.kernel,
             self.grid,
             self.threads,
             (*arguments, as_axes_struct(self.s)),
@@ -187,9 +216,18 @@ class OutputTilesLaunch:
                 "KEEP_B": int(self.keeps_filter),
                 "TRANSPOSE_B": int(self.B is None),
                 "STATISTICS": int(self.statistics),
+                **({} if self.step is None else _step_macros(self.step, tile)),
             },
             1024 + self.a_stages * self.output.a_bytes + self.b_stages * tile.b_bytes,
         )
+
+    @property
+    def kernel(self) -> tuple[str, str]:
+        """Source and entry."""
+        folder = f"conv2d/{self.entry.removesuffix('_sm90')}"
+        if self.step is None:
+            return f"{folder}/sm90.cu", self.entry
+        return f"{folder}/sm90_first_step.cu", self.entry.replace("_sm90", "_first_step_sm90")
 
     def raster_order(self) -> bool:
         """True if arithmetic intensity is low: finish one group of images before the next, so that X stays in L2."""
@@ -200,3 +238,23 @@ class OutputTilesLaunch:
             return waves > 2 and not self.workspace_slots
         # persistent blocks take tiles in a fixed order, so these must be equally long; those of a stride are not
         return waves > tile_schedule.MAX_WAVES and self.tile.blocks == 2
+
+
+def _step_arguments(step: StepForm, parts: int) -> list[Any]:
+    """The arguments for a first step, in the order of ks_deconv/sm90_first_step.cu."""
+    maps = [ArrayArg(f"behind {name}") if name in step.maps else None for name in ("other", "X", "Y", "residual")]
+    columns = [ArrayArg(f"behind {name}", optional=True) for name in ("mean", "var", "weight", "bias")]
+    numbers = [ScalarArg(f"behind {name}") for name in ("eps", "smallest", "slope", "bound")]
+    magnitude = (ArrayArg("magnitude"), MEETING_STATE) if step.magnitude else (None, None)
+    return [ArrayArg("part") if parts else None, parts, *magnitude, *maps, *columns, *numbers]
+
+
+def _step_macros(step: StepForm, tile: Tile) -> dict[str, Any]:
+    return {
+        "TYPE": "bfloat16" if tile.math is MathMode.BF16 else "float",
+        "VECTOR": 2,
+        "RECTIFIED": step.sign,
+        "SUMS": int(step.sums),
+        "OTHER": int(step.other),
+        "MAGNITUDE": int(step.magnitude),
+    }

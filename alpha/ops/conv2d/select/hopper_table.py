@@ -62,6 +62,7 @@ def _configure(operator: str, math: MathMode, tile: _Tile, reason: str = "") -> 
         registers=REGISTERS if operator == WEIGHT else REGISTERS_BY_BM.get(tile.BM, REGISTERS),
         supports_epilogue=operator != WEIGHT,
         supports_statistics=operator == FORWARD,
+        supports_step=operator == INPUT,
     )
 
 
