@@ -24,8 +24,9 @@ __device__ __forceinline__ float centred(const GradientRow& row, const Normaliza
 }
 
 // dZ of a row: dY, where the rectifier changed nothing.
+template <class Rectifier>
 __device__ __forceinline__ Pack<float, V> rectified_gradient(const GradientRow& row, const Normalization<V>& normalized,
-                                                             const Rectifier<float>& rectifier) {
+                                                             const Rectifier& rectifier) {
   Pack<float, V> g = row.g;
 #pragma unroll
   for (int i = 0; i < V; i++) {

@@ -77,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
                          RECTIFIED == FROM_SUM ? load_pack<V>(residual + at) : none};
     };
     visit_rows<AHEAD>(segment.start + threadIdx.y, segment.stop, blockDim.y, load, [&](int r, const GradientRow& row) {
-      const Pack<float, V> g = rectified_gradient(row, normalized, {slope, bound});
+      const Pack<float, V> g = rectified_gradient(row, normalized, Rectifier<float>{slope, bound});
       if (RECTIFIED == FROM_Y || RECTIFIED == FROM_SUM) store_pack(dZ + size_t(r) * C + c, g);
       sums.g += g;
 #pragma unroll

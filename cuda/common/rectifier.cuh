@@ -14,8 +14,23 @@ struct Rectifier {
 
   // The gradient of z; y has the same sign and may stand for it. What it drops is selected, because 0 times inf is NaN.
   __device__ __forceinline__ Real gradient(Real dy, Real z) const {
+    return slope == 0 ? gradient_of<false>(dy, z) : gradient_of<true>(dy, z);
+  }
+
+  // The same without a branch, where it is known whether it is SLOPED: whether the slope is not 0.
+  template <bool SLOPED>
+  __device__ __forceinline__ Real gradient_of(Real dy, Real z) const {
+    if (SLOPED) return z > 0 ? dy : slope * dy;
     const bool bounded = bound < Real(__int_as_float(0x7f800000));
-    if (slope == 0) return z <= 0 || (bounded && z >= bound) ? 0 : dy;
-    return z > 0 ? dy : slope * dy;
+    return z <= 0 || (bounded && z >= bound) ? 0 : dy;
+  }
+};
+
+// A rectifier of which it is known whether its slope is not 0.
+template <typename Real, bool SLOPED>
+struct KnownRectifier : Rectifier<Real> {
+  __device__ __forceinline__ KnownRectifier(Real slope, Real bound) : Rectifier<Real>{slope, bound} {}
+  __device__ __forceinline__ Real gradient(Real dy, Real z) const {
+    return Rectifier<Real>::template gradient_of<SLOPED>(dy, z);
   }
 };

@@ -249,6 +249,15 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
             (3000, 8, normal(3000, 8), Rectifier(1.0)),
         )
     ],
+    "batch_norm_gradients_begun": [
+        (normal(R, C), normal(2, parts, C), kept, normal(C), positive(C), positive(C), bias, 1e-5)
+        for R, C, parts, kept, bias in (
+            (300, 5, 1, normal(300, 5), None),
+            (3000, 8, 300, normal(3000, 8), None),
+            (37, 20, 9, KeptOutput(normal(37, 20), None, Rectifier(0.25)), normal(20)),
+            (300, 5, 3, KeptOutput(normal(300, 5), normal(300, 5), Rectifier(0.25)), normal(5)),
+        )
+    ],
     "conv2d_forward": [(normal(*c.X), normal(*c.W), c, 36) for c in CONVOLUTIONS],
     "conv2d_backward_input": [(normal(*c.Y), normal(*c.W), c, 72) for c in CONVOLUTIONS],
     "conv2d_backward_weight": [(normal(*c.X), normal(*c.Y), c, c.N * c.OH * c.OW) for c in CONVOLUTIONS],

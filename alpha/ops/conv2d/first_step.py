@@ -24,12 +24,14 @@ class StepForm(NamedTuple):
 
     Attributes:
         sign: where the sign is from.
+        sloped: whether the slope of the rectifier is not 0.
         sums: whether channels are added up.
         other: whether another gradient is added first.
         magnitude: whether the largest magnitude of dZ is found, too.
     """
 
     sign: int
+    sloped: bool
     sums: bool
     other: bool
     magnitude: bool
@@ -68,7 +70,8 @@ class RectifierStep(FirstStep):
 
     def form(self, magnitude: bool) -> StepForm:
         """What a plan depends on; `magnitude`: whether that of dZ is asked for, which no more is than dZ itself."""
-        return StepForm(self.sign, bool(self.normalized), self.other is not None, magnitude and not self.normalized)
+        sloped, adds_up = self.rectifier.slope != 0, bool(self.normalized)
+        return StepForm(self.sign, sloped, adds_up, self.other is not None, magnitude and not adds_up)
 
     def fits(self, dY: Array) -> bool:
         """True if the arrays are of the dtype of dY and begin at multiples of 16 bytes."""

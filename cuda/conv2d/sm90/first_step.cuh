@@ -9,7 +9,7 @@
 //
 // other, X, Y, residual: arrays of the form of dX, of TYPE; mean, var, weight, bias (GN,). Those that RECTIFIED and the
 // macros do not ask for may be null.
-// Macros: TYPE float | bfloat16, that of dX; VECTOR 2; RECTIFIED; SUMS; OTHER (1: other is added); MAGNITUDE (1:
+// Macros: TYPE float | bfloat16, that of dX; VECTOR 2; RECTIFIED; SLOPED (1: the slope is not 0); SUMS; OTHER (1: other is added); MAGNITUDE (1:
 // `magnitude` gets the bits of the largest finite magnitude of dZ, and the blocks meet in two words `state`, which are 0
 // before and again at the end). With SUMS 0, RECTIFIED is FROM_Y.
 // Static shared memory: FirstStep::Shared. Needs GN in whole packs of 8.
@@ -20,7 +20,7 @@
 #include "common/quad.cuh"
 #include "conv2d/sm90/statistics.cuh"
 
-constexpr bool OTHER = ALPHA_OTHER, MAGNITUDE = ALPHA_MAGNITUDE;
+constexpr bool OTHER = ALPHA_OTHER, MAGNITUDE = ALPHA_MAGNITUDE, SLOPED = ALPHA_SLOPED;
 static_assert(V == 2 && !RAGGED, "a lane holds pairs of columns, of whole fragments");
 
 // Fragments of 8 columns that a lane reads together, in 4 words.
@@ -85,9 +85,13 @@ class FirstStep {
   static constexpr int MAPS = OTHER + READS_X + READS_Y + READS_RESIDUAL, GROUPS = BN / GROUP_COLUMNS;
   static constexpr int ROWS = 2;  // that a thread has of 64
   static constexpr int PAIRS = SUMS ? BN / 2 : 1;
-  // Groups that a thread reads ahead, as the registers allow.
-  static constexpr int MOST = 4 / MAPS, DEPTH = MOST < GROUPS ? MOST : GROUPS;
   using Group = RowPairs[ROWS][MAPS];
+  // Everything is read before the products begin, if the registers hold it beside the sums, so that nobody waits for it.
+  // Otherwise the rows are brought to the L2 cache then, and read in groups, of which DEPTH are under way at a time.
+  static constexpr int WORDS = MI * GROUPS * int(sizeof(Group)) / 4, SUMS_HELD = MI * R * (IS_FP16 ? 2 : 1),
+                       SPARE = CONSUMER_REGISTERS - 56 - SUMS_HELD;
+  static constexpr bool AT_ONCE = WORDS <= SPARE;
+  static constexpr int MOST = SUMS_HELD < 128 ? 4 / MAPS : 1, DEPTH = MOST < 1 ? 1 : MOST;
 
   Maps maps;
   Columns columns;
@@ -102,38 +106,69 @@ class FirstStep {
     unsigned words[CONSUMER_WARPS];
   };
 
-  // Has a row of each map brought to the L2 cache, while the products are under way. -1: there is none.
-  __device__ __forceinline__ void prefetch(long row, int width) const {
-    if (row < 0) return;
-    const int bytes = width * int(sizeof(T));
-    if (OTHER) prefetch_l2(maps.other + row, bytes);
-    if (READS_X) prefetch_l2(maps.X + row, bytes);
-    if (READS_Y) prefetch_l2(maps.Y + row, bytes);
-    if (READS_RESIDUAL) prefetch_l2(maps.residual + row, bytes);
+  // What a thread reads of a tile.
+  using Ahead = Group[MI][GROUPS];
+
+  // Begins to read the maps of a tile, before the products. place_of(row): the place of a row of the tile in the maps,
+  // or -1. All consumers call it.
+  template <class PlaceOf>
+  __device__ __forceinline__ void begin(Ahead& ahead, int width, PlaceOf place_of) const {
+    if constexpr (AT_ONCE) {
+#pragma unroll
+      for (int m = 0; m < MI; m++) {
+        long places[ROWS];
+        find_places(places, m, place_of);
+#pragma unroll
+        for (int q = 0; q < GROUPS; q++) load(ahead[m][q], places, q, width);
+      }
+    } else if (threadIdx.x < BM) {
+      const long row = place_of(threadIdx.x);
+      if (row < 0) return;
+      const int bytes = min(BN, width) * int(sizeof(T));
+      if (OTHER) prefetch_l2(maps.other + row, bytes);
+      if (READS_X) prefetch_l2(maps.X + row, bytes);
+      if (READS_Y) prefetch_l2(maps.Y + row, bytes);
+      if (READS_RESIDUAL) prefetch_l2(maps.residual + row, bytes);
+    }
   }
 
-  // Makes dZ of the sums of a tile, whose scales are undone. place_of(row): that of a row of the tile in the maps, or
-  // -1. `first`: the sums of columns begin anew. All consumers call it.
+  // Makes dZ of the sums of a tile, whose scales are undone. `first`: the sums of columns begin anew. All consumers call
+  // it.
   template <class PlaceOf>
-  __device__ __forceinline__ void operator()(Shared& shared, float (&sum)[MI][R], const GemmProblem& p, int j0,
-                                             bool first, PlaceOf place_of) {
-    const int thread = hide_from_optimizer(threadIdx.x), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
+  __device__ __forceinline__ void operator()(Shared& shared, Ahead& ahead, float (&sum)[MI][R], const GemmProblem& p,
+                                             int j0, bool first, PlaceOf place_of) {
     const int width = p.GN - j0;
     if (SUMS && first) describe_columns(shared, j0, width);
     const Unscale unscale = IS_FP16 ? Unscale(half_scale(*p.absmax_a), half_scale(*p.absmax_b)) : Unscale();
+    const KnownRectifier<float, SLOPED> rectifier(columns.slope, columns.bound);
+    long places[MI][ROWS];
 #pragma unroll
     for (int m = 0; m < MI; m++) {
-      long places[ROWS];
+      find_places(places[m], m, place_of);
 #pragma unroll
-      for (int i = 0; i < ROWS; i++) places[i] = place_of((warp / 4 * MI + m) * 64 + warp % 4 * 16 + g + i * 8);
-      Group groups[GROUPS];  // of which DEPTH are in registers at a time
+      for (int i = 0; i < ROWS; i++)  // rows outside of the maps add nothing; columns outside are not stored
+        if (places[m][i] < 0)
 #pragma unroll
-      for (int q = 0; q < DEPTH; q++) load(groups[q], places, q, width, t);
+          for (int e = 0; e < R / 2; e++) sum[m][e / 2 * 4 + i * 2 + e % 2] = 0;
+    }
 #pragma unroll
-      for (int q = 0; q < GROUPS; q++) {
-        take(shared, groups[q], sum[m], places, unscale, q, width, t, first && m == 0);
-        if (q + DEPTH < GROUPS) load(groups[q + DEPTH], places, q + DEPTH, width, t);
+    for (int n = 0; n < DEPTH; n++)
+      if (!AT_ONCE) load(ahead[n % MI][n / MI], places[n % MI], n / MI, width);
+#pragma unroll
+    for (int q = 0; q < GROUPS; q++) {
+      ColumnSums sums = {};
+#pragma unroll
+      for (int m = 0; m < MI; m++) {
+        take(shared, ahead[m][q], sum[m], sums, unscale, rectifier, q);
+        constexpr int ALL = MI * GROUPS;
+        const int n = q * MI + m + DEPTH;
+        if (AT_ONCE) continue;
+        __syncwarp();  // no load of a later group comes sooner: it would need more registers
+        if (n < ALL) load(ahead[n % MI][n / MI], places[n % MI], n / MI, width);
       }
+      if constexpr (SUMS)
+#pragma unroll
+        for (int f = 0; f < GROUP_FRAGMENTS; f += 2) add_columns(shared.sums, q * GROUP_FRAGMENTS + f, sums[f / 2], first);
     }
   }
 
@@ -179,8 +214,17 @@ class FirstStep {
     named_barrier_sync(BARRIER, CONSUMERS);
   }
 
+  // The places of a thread's rows, of the m-th 64 rows of its warpgroup.
+  template <class PlaceOf>
+  __device__ __forceinline__ void find_places(long (&places)[ROWS], int m, PlaceOf place_of) const {
+    const int thread = hide_from_optimizer(threadIdx.x), warp = thread / 32, g = thread % 32 / 4;
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) places[i] = place_of((warp / 4 * MI + m) * 64 + warp % 4 * 16 + g + i * 8);
+  }
+
   // Begins to read the q-th group of columns of all maps.
-  __device__ __forceinline__ void load(Group& group, const long (&places)[ROWS], int q, int width, int t) const {
+  __device__ __forceinline__ void load(Group& group, const long (&places)[ROWS], int q, int width) const {
+    const int t = hide_from_optimizer(threadIdx.x) % 4;
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
       int m = 0;
@@ -195,50 +239,50 @@ class FirstStep {
     }
   }
 
-  // Makes dZ of the q-th group of columns.
-  __device__ __forceinline__ void take(Shared& shared, Group& group, float (&sum)[R], const long (&places)[ROWS],
-                                       const Unscale& unscale, int q, int width, int t, bool first) {
+  // For each two fragments of a group: v[c], the sum of a column over the rows of a thread, and v[4 + c], that of its
+  // products.
+  using ColumnSums = float[GROUP_FRAGMENTS / 2][8];
+
+  // Makes dZ of the q-th group of columns, of 64 rows.
+  __device__ __forceinline__ void take(const Shared& shared, Group& group, float (&sum)[R], ColumnSums& sums,
+                                       const Unscale& unscale, const KnownRectifier<float, SLOPED>& rectifier, int q) {
+    const int t = hide_from_optimizer(threadIdx.x) % 4;
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
 #pragma unroll
       for (int m = 0; m < MAPS; m++) group[i][m].arrange(t);
 #pragma unroll
-    for (int f = 0; f < GROUP_FRAGMENTS; f += 2) {
-      float v[8] = {};  // v[c]: the sum of a column, v[4 + c]: that of its products
+    for (int f = 0; f < GROUP_FRAGMENTS; f++) {
+      const int fragment = q * GROUP_FRAGMENTS + f, pair = fragment * 4 + t;
+      Normalization<2> normalized;
+      Undone<2> undone;
+      if (SUMS) {
+        normalized.mean = shared.mean[pair], normalized.scale = shared.scale[pair];
+        normalized.bias = undone.bias = shared.bias[pair], undone.inverse = shared.scale[pair];
+        undone.steepness = 1 / columns.slope;
+      }
 #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        const int fragment = q * GROUP_FRAGMENTS + f + h, column = fragment * 8 + t * 2;
-        Normalization<2> normalized;
-        Undone<2> undone;
-        if (SUMS) {
-          normalized.mean = shared.mean[column / 2], normalized.scale = shared.scale[column / 2];
-          normalized.bias = undone.bias = shared.bias[column / 2], undone.inverse = shared.scale[column / 2];
-          undone.steepness = 1 / columns.slope;
+      for (int i = 0; i < ROWS; i++) {
+        float *values = &sum[fragment * 4 + i * 2], *v = &sums[f / 2][f % 2 * 2];
+        const RowPairs* read = group[i];
+        GradientRow row = {};
+        if (OTHER) row.g = (read++)->pair(f);
+        if (READS_X) row.x = (read++)->pair(f);
+        if (READS_Y) row.y = (read++)->pair(f);
+        if (READS_RESIDUAL) row.residual = (read++)->pair(f);
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+          const float dX = IS_FP16 ? unscale(values[e]) : values[e];
+          row.g.v[e] = OTHER ? row.g.v[e] + dX : dX;
         }
+        const Pack<float, 2> dZ = rectified_gradient(row, normalized, rectifier);
 #pragma unroll
-        for (int i = 0; i < ROWS; i++) {
-          if (places[i] < 0 || fragment * 8 >= width) continue;
-          float* values = &sum[fragment * 4 + i * 2];
-          int m = 0;
-          auto next = [&] { return group[i][m++].pair(f + h); };
-          const Pack<float, 2> none = {};
-          GradientRow row = {};
-          row.g = OTHER ? next() : none;
-          row.x = READS_X ? next() : none;
-          row.y = READS_Y ? next() : none;
-          row.residual = READS_RESIDUAL ? next() : none;
-#pragma unroll
-          for (int e = 0; e < 2; e++) row.g.v[e] += IS_FP16 ? unscale(values[e]) : values[e];
-          const Pack<float, 2> dZ = rectified_gradient(row, normalized, {columns.slope, columns.bound});
-#pragma unroll
-          for (int e = 0; e < 2; e++) {
-            values[e] = dZ.v[e];
-            if (MAGNITUDE) largest = max(largest, finite_magnitude(dZ.v[e]));
-            if (SUMS) v[h * 2 + e] += dZ.v[e], v[4 + h * 2 + e] += dZ.v[e] * centred(row, normalized, undone, e);
-          }
+        for (int e = 0; e < 2; e++) {
+          values[e] = dZ.v[e];
+          if (MAGNITUDE) largest = max(largest, finite_magnitude(dZ.v[e]));
+          if (SUMS) v[e] += dZ.v[e], v[4 + e] += dZ.v[e] * centred(row, normalized, undone, e);
         }
       }
-      if constexpr (SUMS) add_columns(shared.sums, q * GROUP_FRAGMENTS + f, v, first);
     }
   }
 };

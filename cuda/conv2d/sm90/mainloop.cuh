@@ -226,8 +226,10 @@ __device__ __forceinline__ void run_consumer(const OutputTiles<Taps>& tiles, con
       if (n >= p.N || pixel >= to.count) return -1;
       return ((long)n * p.output_pixels + to.first + pixel * to.distance) * p.GN + j0;
     };
-    if (Step::ACTIVE && threadIdx.x < BM)
-      step.prefetch(offset_of(threadIdx.x, task.n0, task.j0, task.to), min(BN, p.GN - task.j0));
+    typename Step::Ahead ahead;
+    if constexpr (Step::ACTIVE)
+      step.begin(ahead, p.GN - task.j0,
+                 [&, n0 = task.n0, j0 = task.j0, to = task.to](int row) { return offset_of(row, n0, j0, to); });
     consume(p, TileTaps(task.taps), WorkTile(task.work), As, Bs, sum, a, b);
     // The task is read once more, so that not all of it stays in registers during the products.
     const WorkTile work = task.work;
@@ -235,7 +237,7 @@ __device__ __forceinline__ void run_consumer(const OutputTiles<Taps>& tiles, con
     const int n0 = task.n0, j0 = task.j0;
     if (!SPLIT_K || work.num_splits == 1 || fix_up(sum, p, work, n0 / IMAGES * tiles_j + j0 / BN, tiles_n * tiles_j)) {
       auto place_of = [&, n0, j0, to](int row) { return offset_of(row, n0, j0, to); };
-      if (Step::ACTIVE) step(step_shared, sum, p, j0, rows == 0, place_of);
+      if (Step::ACTIVE) step(step_shared, ahead, sum, p, j0, rows == 0, place_of);
 #pragma unroll
       for (int m = 0; m < MI; m++)
         store_epilogue<!Step::ACTIVE>(sum[m], p, j0, [&](int row) -> Output* {
@@ -268,10 +270,10 @@ __device__ __forceinline__ void run_consumer(const OutputTiles<Taps>& tiles, con
 struct NoFirstStep {
   static constexpr bool ACTIVE = false, SUMS = false;
   struct Shared {};
+  struct Ahead {};
 
   template <class... Arguments>
   __device__ __forceinline__ void operator()(const Arguments&...) const {}
-  __device__ __forceinline__ void prefetch(long, int) const {}
   __device__ __forceinline__ void write_sums(const Shared&, const GemmProblem&, int, int) const {}
   __device__ __forceinline__ void end(const Shared&) const {}
 };

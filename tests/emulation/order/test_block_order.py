@@ -96,6 +96,9 @@ MORE: dict[str, list[tuple[Any, ...]]] = {
         (normal(9000, 72), kept, positive(72), positive(72), normal(72), 1e-5, 9000)
         for kept in (KeptOutput(normal(9000, 72), residual, Rectifier(0.2)) for residual in (None, normal(9000, 72)))
     ],
+    "batch_norm_gradients_begun": [
+        (normal(9000, 72), normal(2, 600, 72), normal(9000, 72), normal(72), positive(72), normal(72), None, 1e-5)
+    ],
     "max_pool2d_forward": [(normal(3, 40, 30, 8), LARGE)],
     "max_pool2d_backward": [(*primitive_calls.taps(LARGE), LARGE)],
     "avg_pool2d_forward": [(normal(3, 40, 30, 8), LARGE)],

@@ -41,7 +41,8 @@ def step_bytes(tile: Tile) -> int:
     return statistics_bytes(tile) + 4 * (2 * tile.BN + tile.consumer_warps)
 
 
-MOST_STEP_SUMS = 128 * 256  # of a tile whose kernel has registers left for a first step; half of them with split-K
+MOST_STEP_SUMS = 128 * 128  # of a tile whose kernel has registers left for a first step
+MOST_WIDE_MAPS = 2  # of floats, that a kernel of 256 rows may read
 
 
 @functools.lru_cache(maxsize=8)
@@ -106,8 +107,6 @@ class OutputTilesLaunch:
         self.tiles = len(self.schedule) * self.tiles_per_work_tile
         # a block gets all registers and shared memory of an SM if no other block needs them, or if it needs them itself
         alone = self.workspace_slots or self.tiles <= self.num_sms or not output.stages(tile.blocks, self.reserved)[0]
-        if self.step is not None and self.workspace_slots and tile.BM * tile.BN > MOST_STEP_SUMS // 2:
-            self.step = None
         if self.keeps_filter or alone or self.step is not None:  # which needs the registers of an SM
             tile = tile._replace(blocks=1)
         self.tile = tile
@@ -133,6 +132,10 @@ class OutputTilesLaunch:
     def _takes(self, step: StepForm, tile: Tile) -> bool:
         """True if the kernel has registers and room for a first step."""
         if self.GN % 8 or tile.BM * tile.BN > MOST_STEP_SUMS or (step.sums and not self._has_room(step_bytes(tile))):
+            return False
+        if tile.math is not MathMode.BF16 and (
+            (tile.BM == 256 and len(step.maps) > MOST_WIDE_MAPS) or (step.other and not step.sums)
+        ):  # for which a thread would need more registers than it has; see tests/gate
             return False
         # a filter that the kernel transposes must stay
         reserved = self._reserved(step, tile)
@@ -254,6 +257,7 @@ def _step_macros(step: StepForm, tile: Tile) -> dict[str, Any]:
         "TYPE": "bfloat16" if tile.math is MathMode.BF16 else "float",
         "VECTOR": 2,
         "RECTIFIED": step.sign,
+        "SLOPED": int(step.sloped),
         "SUMS": int(step.sums),
         "OTHER": int(step.other),
         "MAGNITUDE": int(step.magnitude),

@@ -66,7 +66,8 @@ LOWERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
 }
 # what returns nothing, such as the update of an optimizer, and the images of a data set have no bfloat16 form
 NOTHING = {name for name, p in REGISTRY.items() if inspect.signature(p).return_annotation == "None"}
-ELSEWHERE = {"cast", "batch_norm_gradients_from_output", "take_pixels", "take_entries", *NOTHING}
+OF_KEPT_OUTPUTS = {"batch_norm_gradients_from_output", "batch_norm_gradients_begun"}
+ELSEWHERE = {"cast", *OF_KEPT_OUTPUTS, "take_pixels", "take_entries", *NOTHING}
 
 # packs of eight; what meets float32
 _wide = PoolShape(2, 7, 6, 16, 3, 3, 2, 2, 1, 1, 4, 3)
