@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
+from alpha.autograd.derived import is_beside
 from alpha.autograd.first_step import FirstStep
 from alpha.autograd.grad_mode import is_grad_enabled
 from alpha.autograd.memory_mode import FAST, LEAST, Again
@@ -284,7 +285,7 @@ class Function:
                     self._guards.append((tensor._version, tensor._version.value))
             if len(self._guards) == guarded:
                 for tensor in tensors:
-                    if shares_memory(tensor.array, (array,)):
+                    if shares_memory(tensor.array, (array,)) or is_beside(tensor.array, array):
                         self._guards.append((tensor._version, tensor._version.value))
         if runs.run is not None:
             runs.run.record(self)

@@ -3,6 +3,9 @@
 An optimizer declares its hyper-parameters as fields (`hyper.py`), and its update beside its class: a `NamedTuple` of
 the numbers of a step, and a function of one parameter in numpy. The kernel `cuda/optimizer/<name>.cu` has a struct
 `Rule` with the same fields in the same order.
+
+On a GPU the same launch writes what operators have asked for beside a parameter: its bfloat16 copy, its largest
+magnitude (alpha/autograd/derived.py).
 """
 
 from __future__ import annotations
@@ -13,8 +16,11 @@ from typing import Any, ClassVar, NamedTuple, get_type_hints
 
 import numpy as np
 
+from alpha.autograd.derived import make_room
 from alpha.core.primitive import Array, Primitive, primitive
 from alpha.core.tensor import Tensor
+from alpha.ops.conv2d.magnitudes import MAGNITUDE
+from alpha.ops.kernel.casts import COPY
 from alpha.ops.kernel.multi_tensor import in_chunks, launch_update, make
 from alpha.optim.optimizer import Group, Optimizer, gradients
 from alpha.runtime.recording import StepValue
@@ -95,9 +101,13 @@ def fused_update(name: str, cpu: Callable[..., None]) -> Primitive:
     @result.impl("cuda")
     def _(parameters: list[Array], gradients: list[Array], slots: Sequence[list[Array]], rule: StepValue[Any]) -> None:
         held = sum(1 << index for index, slot in enumerate(slots) if slot)
-        launch_update(name, [parameters, gradients, *(slot or parameters for slot in slots)], held, rule, _packed)
+        arrays = [parameters, gradients, *(slot or parameters for slot in slots)]
+        launch_update(name, arrays, held, rule, _packed, BESIDE)
 
     return result
+
+
+BESIDE = COPY, MAGNITUDE  # what the kernels can write beside a parameter; the columns of `Row` in update.cuh
 
 
 def _packed(rule: Any) -> Any:
@@ -140,4 +150,6 @@ class FusedOptimizer(Optimizer):
         used = self._used_slots(group)
         slots = [self._slots(name, ready, group) if name in used else [] for name in self.slots]
         numbers = StepValue(lambda: rule(group, self.state[ready[0]]))
+        if not isinstance(ready[0].array, np.ndarray):
+            make_room(ready, BESIDE)
         type(self).update([p.array for p in ready], gradients(ready), slots, numbers)

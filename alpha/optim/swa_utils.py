@@ -72,7 +72,8 @@ def _(count: Array) -> None:
 
 @average_parameters.impl("cuda")
 def _(averaged: list[Array], current: list[Array], count: Array | None, gain: float) -> None:
-    table, chunks = chunk_table([averaged, current, averaged], "AveragedModel")
+    nothing = [None] * len(averaged)
+    table, chunks = chunk_table([averaged, current, averaged], "AveragedModel", [nothing, nothing])
     if chunks:
         table.device.launch("optimizer/average.cu", "average", chunks, 256, (table, count, np.float32(gain)))
 

@@ -202,6 +202,7 @@ class Recording(Listener):
         obstacles: what cannot be captured, each with its line.
         actions: what the host must do again before each replay.
         keeps: each notes what an action is about to change, and returns what takes the change back.
+        derived: the values beside weights that nodes read or write, see alpha/autograd/derived.py.
     """
 
     def __init__(self, capturing: bool, strict: bool = False) -> None:
@@ -214,6 +215,15 @@ class Recording(Listener):
         self.obstacles: list[str] = []
         self.actions: list[Callable[[], object]] = []
         self.keeps: list[Callable[[], Callable[[], object]]] = []
+        self._derived: dict[int, Any] = {}  # by id
+
+    @property
+    def derived(self) -> list[Any]:
+        return list(self._derived.values())
+
+    def keep(self, derived: Any) -> None:
+        """Note a value beside a weight that a node reads or writes."""
+        self._derived[id(derived)] = derived
 
     def note(
         self, arrays: Iterable[Any], *node: Any, about: tuple[About, Any] | None = None, read: int | None = None

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from alpha.autograd.derived import derived_of, refresh
 from alpha.core import rng
 from alpha.core.tensor import Tensor
 from alpha.errors import CaptureError, OutOfMemoryError
@@ -119,6 +120,8 @@ class Attempt:
         else:
             copy_inputs(device, trial.inputs, arguments)
         self._inputs = trial.inputs
+        for tensor in watch.tensors:  # so that all captures begin alike
+            refresh(derived_of(tensor.array))
         device.memory.clear_scratch()
         self.notes, self.host = CudaRecording(device, capturing=True), HostState(watch)
         self._given = arguments.tensors
@@ -142,6 +145,7 @@ class Attempt:
             with ran.watching():
                 result = function(*args, **kwargs)
             self._bound.settle(self._device, result, self.notes.held)
+            refresh(self.notes.derived)  # so that the next replay need not do it
             return result
 
         try:
@@ -177,6 +181,8 @@ class Attempt:
         rng.default.set_state(self._state)
         self._bound.restore()
         self.host.restore()
+        for value in self.notes.derived:
+            value.forget()
 
     def finish(self, why: str) -> Replay | None:
         """Give the program what the step has made; its replays, unless `why` or the last capture speaks against them.

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from alpha.autograd.derived import Derived, refresh
 from alpha.core import rng
 from alpha.core.tensor import Tensor
 from alpha.runtime.arena.places import Block
@@ -35,6 +36,7 @@ class Replay:
     result: Any  # in which `GraphTensor` stands for a tensor
     alone: list[Any]  # memory into which it copies, see rebound.py
     counts: list[int] = field(default_factory=list)  # how many references to `alone` there are
+    derived: list[Derived] = field(init=False)  # what lies beside weights and is right when a replay begins and ends
 
     def count(self) -> None:
         """Note how many references there are to what nobody else may hold; once the capture is over."""
@@ -43,6 +45,7 @@ class Replay:
 
     def __post_init__(self) -> None:
         self._written = {id(version) for version, *_ in self.versions}
+        self.derived = self.graph.notes.derived
 
     def change(self, arguments: list[Tensor]) -> str:
         """Reason why the graph is not right for a call with these tensors, in words; empty if it is right."""
@@ -51,12 +54,17 @@ class Replay:
         for gradient in self.gradients:
             if gradient.needed is not None and (gradient.leaf._grad is not None) is not gradient.needed:
                 return f"the gradient of a tensor {gradient.leaf.shape}"
+        if any(map(_SHARED, self.derived)):
+            return "a weight, whose memory another library has, too"
         if self.alone:
             counts = [*map(getrefcount, self.alone)]
             if any(map(operator.gt, counts, self.counts)):
                 return "who holds the memory of a tensor whose `data` the step replaces"
             self.counts = counts
         return self.watch.change()
+
+
+_SHARED = operator.attrgetter("version.shared")
 
 
 @dataclass
@@ -136,6 +144,7 @@ def run(replay: Replay, arguments: Arguments) -> Any:
     """
     graph = replay.graph
     device = graph.device
+    refresh(replay.derived)
     # all memory that it takes comes first: without it nothing has changed
     moves = device.memory.room_for_scratch(_dies(replay.gradients))
     versions = [(version, version.value + v, version.recorded + r, who) for version, v, r, who in replay.versions]
@@ -190,6 +199,8 @@ def _leave(replay: Replay, versions: list[tuple[Any, int, int, str]]) -> dict[in
             _take_back(gradient.leaf._grad, gradient.input)
     for version, value, recorded, writer in versions:
         version.value, version.recorded, version.writer = value, recorded, writer
+    for derived in replay.derived:
+        derived.replayed()
     return blocks
 
 

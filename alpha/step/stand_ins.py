@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from alpha.autograd.derived import Kind, derived_of, put_beside
 from alpha.core.primitive import Primitive
 from alpha.core.rng import Generator
 from alpha.core.tensor import Tensor
@@ -27,7 +28,7 @@ from alpha.step.code import globals_in, is_library
 
 T = TypeVar("T")
 
-SHARED = (type, types.ModuleType, types.CodeType, np.dtype, np.ufunc, Primitive, Generator)
+SHARED = (type, types.ModuleType, types.CodeType, np.dtype, np.ufunc, Primitive, Generator, Kind)
 LARGE = 1 << 20  # bytes; a larger array of numpy is not copied, and the copy of the step may not write it
 _MISSING = object()
 
@@ -125,9 +126,11 @@ class _Pickler(pickle.Pickler):
 
     def _reduce_tensor(self, tensor: Tensor) -> Any:
         slots = tensor._held()
+        beside = [found.state() for found in derived_of(slots["array"])]
         slots["array"] = array = self._array(slots["array"])
         self._give(array, array)
-        return _new, (type(tensor),), (getattr(tensor, "__dict__", None), slots)
+        state = {"attributes": getattr(tensor, "__dict__", {}), "slots": slots, "beside": beside}
+        return _new, (type(tensor),), state, None, None, _fill_tensor
 
     def _reduce_function(self, function: types.FunctionType) -> Any:
         """A function of the same code, whose variables are filled when it is there: they may name it."""
@@ -182,6 +185,14 @@ def _new(kind: type[T]) -> T:
 
 def _same(shell: T) -> T:
     return shell
+
+
+def _fill_tensor(tensor: Tensor, state: Mapping[str, Any]) -> None:
+    getattr(tensor, "__dict__", {}).update(state["attributes"])
+    for name, value in state["slots"].items():
+        setattr(tensor, name, value)
+    if state["beside"]:
+        put_beside(state["slots"]["array"], state["beside"])
 
 
 def _fill_function(function: types.FunctionType, state: Mapping[str, Any]) -> None:

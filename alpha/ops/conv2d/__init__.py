@@ -169,7 +169,7 @@ class Convolution(Function):
         self.precision = get_precision()
         self.dtypes: list[Any] = [None if array is None else array.dtype for array in (X, W, b)]
         X, W = cast_operands(self.name.lower(), self.precision, X, W)
-        self.magnitudes = Magnitudes()
+        self.magnitudes = Magnitudes(W)
         self.magnitudes.note(X, magnitude)
         return X, W
 

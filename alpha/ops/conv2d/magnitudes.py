@@ -2,12 +2,14 @@
 
 The three operators of one convolution have three operands, X, W and dY, and each operator reads two of them. With
 
-    magnitudes = Magnitudes()
+    magnitudes = Magnitudes(W)
     with magnitudes: Y = conv2d_forward(X, W, ..)
     with magnitudes: dX = conv2d_backward_input(dY, W, ..)
     with magnitudes: dW = conv2d_backward_weight(X, dY, ..)
 
-each array is read once instead of twice. The caller guarantees that nothing writes to the arrays in between.
+each array is read once instead of twice. The caller guarantees that nothing writes to the arrays in between. The
+magnitude of a weight, `Magnitudes(W)`, may lie beside it, where an optimizer writes it together with the weight
+(alpha/autograd/derived.py).
 
 A kernel that makes an array may find its magnitude on the way, as those of batch normalisation do. It is then
 `array.magnitude`, which is true as long as nothing writes to the array:
@@ -26,10 +28,12 @@ from weakref import ref
 
 import numpy as np
 
+from alpha.autograd.derived import Kind, ask
 from alpha.core.numerics import FLOAT32
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.ops.conv2d.problem import UNKNOWN, Known
+from alpha.ops.kernel.multi_tensor import count_chunks
 from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan, Table
 from alpha.runtime import recording
 
@@ -37,16 +41,21 @@ _STATE = Table(lambda: np.zeros(3, np.uint32))  # in which the blocks of a launc
 
 
 class Magnitudes:
-    """The magnitudes that were computed, by array. It keeps no array alive."""
+    """The magnitudes that were computed, by array. It keeps no array alive.
 
-    def __init__(self) -> None:
+    Args:
+        weight: the array whose magnitude an optimizer may keep, if an operator needs it.
+    """
+
+    def __init__(self, weight: Array | None = None) -> None:
         self._found: dict[ref[Array], Array] = {}
+        self._weight = None if weight is None else ref(weight)
         self._outer: Token[Magnitudes | None] | None = None
 
     def copy(self) -> Magnitudes:
         """A copy with the magnitudes known so far. What one of them computes later is unknown to the other."""
         other = Magnitudes()
-        other._found = self._found.copy()
+        other._found, other._weight = self._found.copy(), self._weight
         return other
 
     def note(self, array: Array, magnitude: Array | None) -> None:
@@ -69,6 +78,8 @@ class Magnitudes:
     def of(self, a: Array, b: Array) -> tuple[Array, Array]:
         """The slots with the magnitudes of two operands. Those that are not known yet are computed by one launch."""
         missing = [x for x in (a, b) if ref(x) not in self._found]
+        if missing and self._weight is not None:
+            missing = [x for x in missing if ref(x) != self._weight or not self._finds_kept(x)]
         if missing:
             arrays: dict[str, Array] = {}
             slots = a.device.empty((len(missing),), np.uint32)
@@ -78,6 +89,11 @@ class Magnitudes:
             sizes = tuple([(name, x.size) for name, x in zip("ab", missing, strict=False)])
             _plan(sizes, a.device.properties.num_sms).launch(a.device, arrays)
         return self._found[ref(a)], self._found[ref(b)]
+
+    def _finds_kept(self, weight: Array) -> bool:
+        """Take the magnitude that an optimizer keeps of a weight; False if none does."""
+        self.note(weight, ask(weight, MAGNITUDE).read())
+        return ref(weight) in self._found
 
 
 def needs_magnitude(X: Array) -> bool:
@@ -115,6 +131,22 @@ def absmax(a: Array, b: Array) -> tuple[Array, Array]:
 @functools.lru_cache(maxsize=4096)
 def _plan(operands: tuple[tuple[str, int], ...], num_sms: int) -> Plan:
     return Plan("absmax", (absmax_launch(operands, num_sms),), {})
+
+
+def _room(weights: list[Array]) -> list[Array]:
+    """Room for a magnitude each, and behind it what its kernel needs: `Row` of cuda/optimizer/update.cuh."""
+    words = np.zeros((len(weights), 4), np.uint32)
+    words[:, 3] = [count_chunks((weight.size,)) for weight in weights]
+    made = weights[0].device.upload(words.reshape(-1))
+    return [made.slice_rows(4 * i, 4 * i + 1) for i in range(len(weights))]
+
+
+def _write(weight: Array, magnitude: Array) -> None:
+    plan = _plan((("a", weight.size),), weight.device.properties.num_sms)
+    plan.launch(weight.device, {"a": weight, "absmax_a": magnitude})
+
+
+MAGNITUDE = Kind("magnitude", _room, _write)
 
 
 def absmax_launch(operands: tuple[tuple[str, int], ...], num_sms: int) -> KernelLaunch:

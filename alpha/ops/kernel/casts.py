@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from alpha.autograd.derived import Kind, ask
+from alpha.autograd.memory_mode import LEAST
+from alpha.autograd.memory_mode import setting as memory
 from alpha.core.numerics import BFLOAT16, FLOAT32, is_floating
 from alpha.core.primitive import Array, primitive
 from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan, ScalarArg
@@ -149,12 +152,24 @@ def _(X: Array, dtype: DType, scale: float, shift: float) -> Array:
             known = ", ".join(t.name for t in CUDA_TYPES)
             raise TypeError(f"cast: cuda has no {kind.name} ({known})")
     Y = X.device.empty(X.shape, dtype)
+    _cast_into(X, Y, scale, shift)
+    return Y
+
+
+def _cast_into(X: Array, Y: Array, scale: float = 1.0, shift: float = 0.0) -> None:
+    """Y = scale X + shift on a GPU, whatever lay in Y before."""
     if X.size:
         affine = (scale, shift) != (1.0, 0.0)
-        plan = _plan_cast(X.size, X.dtype, dtype, vector_width(X, Y), affine)
-        number = NUMBER_TYPES[dtype]
+        plan = _plan_cast(X.size, X.dtype, Y.dtype, vector_width(X, Y), affine)
+        number = NUMBER_TYPES[Y.dtype]
         plan.launch(X.device, {"X": X, "Y": Y, "scale": number(scale), "shift": number(shift)})
-    return Y
+
+
+def _room_for_copies(weights: list[Array]) -> list[Array]:
+    return [weight.device.empty(weight.shape, BFLOAT16) for weight in weights]
+
+
+COPY = Kind("bfloat16", _room_for_copies, _cast_into)  # of a float32 array, in the same shape
 
 
 @functools.lru_cache(maxsize=4096)
@@ -204,6 +219,18 @@ def product_type(operator: str, precision: str, a: DType, b: DType, on_cuda: boo
 
 
 def cast_operands(operator: str, precision: str, A: Array, B: Array) -> tuple[Array, Array]:
-    """The operands of a product in that precision, in the dtype of the product."""
+    """The operands of a product in that precision, in the dtype of the product; they are only read."""
     dtype = product_type(operator, precision, A.dtype, B.dtype, not isinstance(A, np.ndarray))
-    return as_dtype(A, dtype), as_dtype(B, dtype)
+    return _operand(A, dtype), _operand(B, dtype)
+
+
+def _operand(X: Array, dtype: DType) -> Array:
+    """X in a dtype: itself, the copy that an optimizer keeps of a weight, or a new one.
+
+    In the memory mode "least" no copy is kept from the update to the next forward pass.
+    """
+    if X.dtype == dtype:
+        return X
+    may_be_kept = dtype == BFLOAT16 and not isinstance(X, np.ndarray) and memory.name != LEAST
+    copy = ask(X, COPY).read() if may_be_kept else None
+    return cast(X, dtype, 1.0, 0.0) if copy is None else copy

@@ -6,15 +6,15 @@ This file also has: the norm of many gradients, and limits for them, each in one
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from alpha.autograd.derived import Kind, to_write
 from alpha.core.numerics import FLOAT32
 from alpha.core.primitive import Array, primitive
 from alpha.ops.kernel.casts import require_float32
@@ -86,7 +86,12 @@ def in_chunks(arrays: list[list[Array]], update: Callable[..., None]) -> None:
 
 
 def launch_update(
-    kernel: str, arrays: list[list[Array]], held: int, rule: StepValue[Any], pack: Callable[[Any], Any]
+    kernel: str,
+    arrays: list[list[Array]],
+    held: int,
+    rule: StepValue[Any],
+    pack: Callable[[Any], Any],
+    kinds: Sequence[Kind],
 ) -> None:
     """Update all parameters by one launch of cuda/optimizer/<kernel>.cu.
 
@@ -94,18 +99,26 @@ def launch_update(
         arrays: the parameters, their gradients, and lists of state arrays, as `chunk_table` takes them.
         held: a bit for each list of state arrays that the parameters have.
         pack: makes of `rule.now()` the structure that the kernel takes.
+        kinds: what the kernel can write beside the parameters: the columns of its table behind `arrays`.
     """
-    table, chunks = _chunk_table(arrays, "optimizer")
+    columns = [to_write(arrays[0], kind) for kind in kinds]
+    written = [found for column in columns for found in column if found is not None]
+    beside = [[None if found is None else found.array for found in column] for column in columns]
+    table, chunks = _chunk_table(arrays, "optimizer", beside)
     if not chunks:
         return
     device = arrays[0][0].device
     numbers, address = device.step_value(rule, pack)
     plan = _plan(kernel, chunks, numbers.dtype)
     plan.prepare(device)
-    named = {"held": np.uint32(held), "rule": numbers, "address": address, "updated": arrays}
+    named = {"held": np.uint32(held), "rule": numbers, "address": address, "updated": arrays, "beside": beside}
+    for found in written:
+        found.note()
 
     def launch() -> None:  # it holds the arrays until then: the table has only their addresses
         plan.launch(device, {"table": table(), **named})
+        for found in written:
+            found.settle()
 
     make(launch)
 
@@ -123,31 +136,46 @@ def _plan(kernel: str, chunks: int, rule: np.dtype[Any]) -> Plan:
 
 
 def _work(named: Mapping[str, Any]) -> Work:
-    """The work of an update: it reads all arrays that the parameters have, and writes all but the gradients."""
+    """The work of an update: it reads all arrays that the parameters have, and writes all but the gradients.
+
+    It also writes what lies beside the parameters.
+    """
     sizes = [sum(array.nbytes for array in same) for same in named["updated"]]
     states = sum(size for bit, size in enumerate(sizes[2:]) if int(named["held"]) >> bit & 1)
-    return Work(read=sizes[0] + sizes[1] + states, written=sizes[0] + states)
+    beside = sum(array.nbytes for column in named["beside"] for array in column if array is not None)
+    return Work(read=sizes[0] + sizes[1] + states, written=sizes[0] + states + beside)
 
 
-def chunk_table(arrays: list[list[Array]], operator: str = "optimizer") -> tuple[Array, int]:
-    """Device table of (addresses of one tensor's arrays, start, length) a chunk, and how many."""
-    table, chunks = _chunk_table(arrays, operator)
+def chunk_table(
+    arrays: list[list[Array]], operator: str = "optimizer", beside: Sequence[list[Array | None]] = ()
+) -> tuple[Array, int]:
+    """Device table of (addresses of one tensor's arrays, start, length) a chunk, and how many; see `chunk_writer`."""
+    table, chunks = _chunk_table(arrays, operator, beside)
     return table(), chunks
 
 
-def _chunk_table(arrays: list[list[Array]], operator: str) -> tuple[Callable[[], Array], int]:
-    """See `chunk_writer`; all arrays must be float32."""
+def _chunk_table(
+    arrays: list[list[Array]], operator: str, beside: Sequence[list[Array | None]] = ()
+) -> tuple[Callable[[], Array], int]:
+    """See `chunk_writer`; all `arrays` must be float32."""
     for same in arrays:
         require_float32(operator, *same)
-    return chunk_writer(arrays)
+    return chunk_writer(arrays, beside)
 
 
-def chunk_writer(arrays: list[list[Array]]) -> tuple[Callable[[], Array], int]:
-    """Function that writes the table, for which there is memory already, and the number of chunks in it."""
+def chunk_writer(
+    arrays: list[list[Array]], beside: Sequence[list[Array | None]] = ()
+) -> tuple[Callable[[], Array], int]:
+    """Function that writes the table, for which there is memory already, and the number of chunks in it.
+
+    Args:
+        beside: more columns, in which a tensor may have no array and its address is 0.
+    """
     device = arrays[0][0].device
-    device.use(*itertools.chain(*arrays))
+    columns = [*arrays, *beside]
+    device.use(*[array for same in columns for array in same if array is not None])
     addresses = tuple(
-        [tuple([a.block.address + a.offset for a in same]) for same in arrays]
+        [tuple([0 if a is None else a.block.address + a.offset for a in same]) for same in columns]
     )  # `address`, without a call
     sizes = tuple([a.size for a in arrays[0]])
     return table_writer(device, addresses, sizes), count_chunks(sizes)

@@ -81,12 +81,14 @@ class DeviceArray:
 
     Attributes:
         magnitude: the bits of the largest finite magnitude (1,) uint32, if the kernel that made the array found them;
-            else None. See alpha/ops/conv2d/prepare.py for when it may be used.
+            else None. See alpha/ops/conv2d/magnitudes.py for when it may be used.
+        derived: what lies beside the array of a weight and follows from it, by kind; see alpha/autograd/derived.py.
     """
 
     __slots__ = (
         "__weakref__",
         "block",
+        "derived",
         "device",
         "dtype",
         "form",
@@ -111,6 +113,7 @@ class DeviceArray:
         self.size = form.size
         self.nbytes = form.nbytes
         self.magnitude: DeviceArray | None = None
+        self.derived: dict[str, Any] | None = None
 
     @property
     def address(self) -> int:

@@ -12,6 +12,7 @@ COLUMNS = ("weights", "gradients", "state", "kept", "temporary", "total")
 COLUMN_OF = {
     "parameters": "weights",
     "buffers": "weights",
+    "bfloat16 copies": "weights",
     "gradients": "gradients",
     "optimizer state": "state",
     "kept for backward": "kept",

@@ -31,7 +31,7 @@ from alpha.runtime.registry import opened
 from alpha.step import captured
 from alpha.step.memory.plan_table import mb
 from alpha.step.memory.planned import StepMemory, Target, target_of
-from alpha.step.memory.simulation import BUFFERS, GRADIENTS, KEPT, PARAMETERS, STATE
+from alpha.step.memory.simulation import BUFFERS, COPIES, GRADIENTS, KEPT, PARAMETERS, STATE, copy_of
 from alpha.step.memory.step_place import roots_of
 from alpha.step.memory.subjects import Scene, Subject, subject_of
 
@@ -164,6 +164,7 @@ def in_use(memory: CudaMemory) -> str:
         for tensor in vars(module).values():
             if isinstance(tensor, Tensor):
                 count(PARAMETERS if isinstance(tensor, Parameter) else BUFFERS, tensor.array)
+                count(COPIES, copy_of(tensor))
                 count(GRADIENTS, tensor._grad.array if tensor._grad is not None else None)
     for optimizer in [value for value in found if issubclass(type(value), Optimizer)]:
         for slots in optimizer.state.values():

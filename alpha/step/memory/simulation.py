@@ -11,8 +11,10 @@ from itertools import islice
 
 import numpy as np
 
+from alpha.autograd.derived import derived_of
 from alpha.core.tensor import Tensor
 from alpha.errors import CaptureWarning, DryRunError, OutOfMemoryError
+from alpha.ops.kernel.casts import COPY
 from alpha.runtime import MemoryStats
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.cuda_device import CudaDevice
@@ -24,6 +26,7 @@ from alpha.step.memory.subjects import Scene, Subject
 from alpha.step.stand_ins import stand_in
 
 PARAMETERS, BUFFERS, GRADIENTS, STATE = "parameters", "buffers", "gradients", "optimizer state"
+COPIES = "bfloat16 copies"  # of parameters, which the optimizer keeps
 KEPT, INPUTS, TEMPORARY = "kept for backward", "inputs and data", "temporary and results"
 TABLES, ELSEWHERE = "tables and workspaces", "elsewhere in the program"
 LEAST_CALLS, MOST_CALLS = 4, 12  # of a step: the first ones make the optimizer's state, and are captured
@@ -128,7 +131,7 @@ def tell(ledger: Ledger, scene: Scene) -> None:
     for root in roots_of(scene.modules):
         for name, parameter in root.named_parameters():
             layers[id(parameter)] = layer = name.rpartition(".")[0] or type(root).__name__
-            ledger.tell(parameter.array, PARAMETERS, layer, again=True)
+            _tell_weight(ledger, parameter, layer, again=True)
         for name, buffer in root.named_buffers():
             ledger.tell(buffer.array, BUFFERS, name.rpartition(".")[0] or type(root).__name__, again=True)
     for optimizer in scene.optimizers:
@@ -138,10 +141,20 @@ def tell(ledger: Ledger, scene: Scene) -> None:
                 ledger.tell(array, STATE, layers.get(id(trained), ""), again=True)
         for group in optimizer.param_groups:  # those of no module
             for parameter in group["params"]:
-                ledger.tell(parameter.array, PARAMETERS)
+                _tell_weight(ledger, parameter)
     for tensor in scene.inputs:
         ledger.tell(tensor.array, INPUTS)
     tell_gradients(ledger, scene)
+
+
+def _tell_weight(ledger: Ledger, parameter: Tensor, layer: str = "", again: bool = False) -> None:
+    ledger.tell(parameter.array, PARAMETERS, layer, again)
+    ledger.tell(copy_of(parameter), COPIES, layer, again)
+
+
+def copy_of(weight: Tensor) -> DeviceArray | None:
+    """The bfloat16 copy that an optimizer keeps of a weight."""
+    return next((found.array for found in derived_of(weight.array) if found.kind is COPY), None)
 
 
 def tell_gradients(ledger: Ledger, scene: Scene) -> None:
