@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from beside import right_values
 from builds import Builds, counted_builds, fresh_device
 
 from alpha.errors import AlphaError
@@ -56,6 +57,13 @@ def garbage_of_earlier_modules() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def right_values_beside_weights() -> Iterator[None]:
+    """Whatever a test trains, what lies beside its weights is right where it is read."""
+    with right_values():
+        yield
 
 
 @pytest.fixture(params=["cpu", "cuda"])
