@@ -93,11 +93,6 @@ class Derived:
         if recording.state.recording is not None:
             recording.state.recording.keep(self)
 
-    def settle(self) -> None:
-        """Note that the value was written together with the weight."""
-        assert self.version is not None
-        self.value, self.asked = self.version.value, False
-
     def replayed(self) -> None:
         """Note that a replay has left a right value, and that it may have asked for it."""
         assert self.version is not None
@@ -180,6 +175,13 @@ def to_write(weights: Iterable[Array], kind: Kind) -> list[Derived | None]:
         else None
         for weight in weights
     ]
+
+
+def settle(values: Iterable[Derived]) -> None:
+    """Note that the values were written together with their weights."""
+    for value in values:
+        assert value.version is not None
+        value.value, value.asked = value.version.value, False
 
 
 def refresh(values: Iterable[Derived]) -> None:

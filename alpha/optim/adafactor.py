@@ -13,7 +13,7 @@ from alpha.autograd.grad_mode import no_grad
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.multi_tensor import deferred, make
-from alpha.optim.fused import Decay
+from alpha.optim.fused import Decay, update_weights
 from alpha.optim.hyper import flag, hyper, hyper_parameters, natural, number, unused
 from alpha.optim.optimizer import Group, Optimizer, Parameters, gradients
 from alpha.optim.sgd import SgdRule, sgd_update
@@ -110,7 +110,7 @@ class Adafactor(Optimizer):
             steps = [_direction(group, p, g, v) for p, g, v in zip(ready, given, new, strict=True)]
         for array, average in zip([part.array for parts in held for part in parts], flat, strict=True):
             make(functools.partial(_put, array, average))
-        sgd_update([p.array for p in ready], steps, [[]], StepValue(functools.partial(_step, group, state)))
+        update_weights(sgd_update, ready, steps, [[]], StepValue(functools.partial(_step, group, state)))
 
 
 def _put(target: Array, source: Array) -> None:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple, get_type_hints
 
 import numpy as np
 
-from alpha.autograd.derived import make_room
+from alpha.autograd.derived import make_room, settle, to_write
 from alpha.core.primitive import Array, Primitive, primitive
 from alpha.core.tensor import Tensor
 from alpha.ops.conv2d.magnitudes import MAGNITUDE
@@ -64,20 +64,25 @@ class Decay(NamedTuple):
 
 
 def fused_update(name: str, cpu: Callable[..., None]) -> Primitive:
-    """The primitive `<name>_update(parameters, gradients, slots, rule)`, which changes parameters and slots in place.
+    """The primitive `<name>_update(parameters, gradients, slots, rule, beside)`, which changes parameters in place.
 
     Args:
         name: the kernel is `name` of cuda/optimizer/<name>.cu.
         cpu: `cpu(rule, w, g, *slots)` updates a chunk of one parameter w, whose gradient g it does not change. Its
             docstring has the formulas.
 
-    `slots` has a list of arrays for each state array of a parameter. A list is empty if the settings do not need it;
-    `cpu` has None in its place then. `rule` is a `StepValue` of a `NamedTuple` of floats, bools and `Decay`. Inside of
-    `deferred` the changes wait.
+    `slots` has a list of arrays for each state array of a parameter, which change, too. A list is empty if the settings
+    do not need it; `cpu` has None in its place then. `rule` is a `StepValue` of a `NamedTuple` of floats, bools and
+    `Decay`. `beside` is nothing, or two lists: the copy of each parameter in bfloat16 and its largest magnitude (see
+    `MAGNITUDE`), which are written, too; None where one is not wanted. Inside of `deferred` the changes wait.
     """
 
     def contract(
-        parameters: list[Array], gradients: list[Array], slots: Sequence[list[Array]], rule: StepValue[Any]
+        parameters: list[Array],
+        gradients: list[Array],
+        slots: Sequence[list[Array]],
+        rule: StepValue[Any],
+        beside: Sequence[Sequence[Array | None]] = (),
     ) -> None: ...
 
     contract.__name__ = f"{name}_update"
@@ -85,7 +90,13 @@ def fused_update(name: str, cpu: Callable[..., None]) -> Primitive:
     result = primitive(contract)
 
     @result.impl("cpu")
-    def _(parameters: list[Array], gradients: list[Array], slots: Sequence[list[Array]], rule: StepValue[Any]) -> None:
+    def _(
+        parameters: list[Array],
+        gradients: list[Array],
+        slots: Sequence[list[Array]],
+        rule: StepValue[Any],
+        beside: Sequence[Sequence[Array | None]] = (),
+    ) -> None:
         numbers, held = rule.now(), [bool(slot) for slot in slots]
 
         def update(w: Array, g: Array, *arrays: Array) -> None:
@@ -95,19 +106,52 @@ def fused_update(name: str, cpu: Callable[..., None]) -> Primitive:
         def all_chunks() -> None:
             with np.errstate(all="ignore"):
                 in_chunks([parameters, gradients, *filter(None, slots)], update)
+                for w, *values in zip(parameters, *beside, strict=True) if beside else ():
+                    _write_beside(w, *values)
 
         make(all_chunks)
 
     @result.impl("cuda")
-    def _(parameters: list[Array], gradients: list[Array], slots: Sequence[list[Array]], rule: StepValue[Any]) -> None:
+    def _(
+        parameters: list[Array],
+        gradients: list[Array],
+        slots: Sequence[list[Array]],
+        rule: StepValue[Any],
+        beside: Sequence[Sequence[Array | None]] = (),
+    ) -> None:
         held = sum(1 << index for index, slot in enumerate(slots) if slot)
         arrays = [parameters, gradients, *(slot or parameters for slot in slots)]
-        launch_update(name, arrays, held, rule, _packed, BESIDE)
+        launch_update(name, arrays, held, rule, _packed, beside or [[None] * len(parameters)] * len(BESIDE))
 
     return result
 
 
-BESIDE = COPY, MAGNITUDE  # what the kernels can write beside a parameter; the columns of `Row` in update.cuh
+BESIDE = COPY, MAGNITUDE  # what updates can write beside a parameter: the columns of `Row` in update.cuh
+
+
+def _write_beside(w: Array, copy: Array | None, magnitude: Array | None) -> None:
+    if copy is not None:
+        copy[...] = w
+    if magnitude is not None:
+        magnitude[0] = np.abs(w[np.isfinite(w)]).max(initial=0).view(np.uint32)
+
+
+def update_weights(
+    update: Primitive, weights: list[Tensor], given: list[Array], slots: Sequence[list[Array]], rule: StepValue[Any]
+) -> None:
+    """Update weights by `given` (see `fused_update`), and with them what operators have asked for beside them."""
+    arrays = [weight.array for weight in weights]
+    if isinstance(arrays[0], np.ndarray):
+        update(arrays, given, slots, rule)
+        return
+    make_room(weights, BESIDE)
+    columns = [to_write(arrays, kind) for kind in BESIDE]
+    written = [value for column in columns for value in column if value is not None]
+    for value in written:
+        value.note()
+    beside = [[None if value is None else value.array for value in column] for column in columns]
+    update(arrays, given, slots, rule, beside if written else ())
+    make(functools.partial(settle, written))
 
 
 def _packed(rule: Any) -> Any:
@@ -150,6 +194,4 @@ class FusedOptimizer(Optimizer):
         used = self._used_slots(group)
         slots = [self._slots(name, ready, group) if name in used else [] for name in self.slots]
         numbers = StepValue(lambda: rule(group, self.state[ready[0]]))
-        if not isinstance(ready[0].array, np.ndarray):
-            make_room(ready, BESIDE)
-        type(self).update([p.array for p in ready], gradients(ready), slots, numbers)
+        update_weights(type(self).update, ready, gradients(ready), slots, numbers)

@@ -13,7 +13,9 @@ from unittest.mock import patch
 import numpy as np
 
 import alpha
+from alpha.core.numerics import BFLOAT16
 from alpha.core.primitive import Primitive
+from alpha.ops.conv2d.magnitudes import meeting_words
 from alpha.runtime.recording import StepValue
 from rows.every import FUNCTIONS
 from rows.kinds import FunctionRow, each, joined
@@ -61,7 +63,18 @@ def of_rows() -> dict[str, list[Case]]:
             step()  # the second one has moments
             with _recorded(found, length=1):
                 step()
+        if (update := getattr(optimizer.kind, "update", None)) is not None:
+            found[update.name].append(_with_values_beside(found[update.name][-1]))
     return found
+
+
+def _with_values_beside(case: Case) -> Case:
+    """An update that also writes what lies beside its parameters: both, one each, nothing, both."""
+    *arguments, length = case
+    copies = [np.zeros(w.shape, BFLOAT16) for w in arguments[0]]
+    magnitudes: list[Any] = [meeting_words(w.size) for w in arguments[0]]
+    wanted = [(copies[0], magnitudes[0]), (copies[1], None), (None, None), (copies[3], magnitudes[3])]
+    return (*arguments, [list(column) for column in zip(*wanted, strict=True)], length)
 
 
 @contextmanager

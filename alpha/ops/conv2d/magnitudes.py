@@ -36,6 +36,7 @@ from alpha.ops.conv2d.problem import UNKNOWN, Known
 from alpha.ops.kernel.multi_tensor import count_chunks
 from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan, Table
 from alpha.runtime import recording
+from alpha.runtime.device import HostArray
 
 _STATE = Table(lambda: np.zeros(3, np.uint32))  # in which the blocks of a launch meet; each launch leaves it zero
 
@@ -134,11 +135,16 @@ def _plan(operands: tuple[tuple[str, int], ...], num_sms: int) -> Plan:
 
 
 def _room(weights: list[Array]) -> list[Array]:
-    """Room for a magnitude each, and behind it what its kernel needs: `Row` of cuda/optimizer/update.cuh."""
-    words = np.zeros((len(weights), 4), np.uint32)
-    words[:, 3] = [count_chunks((weight.size,)) for weight in weights]
-    made = weights[0].device.upload(words.reshape(-1))
-    return [made.slice_rows(4 * i, 4 * i + 1) for i in range(len(weights))]
+    made = weights[0].device.upload(np.stack([meeting_words(weight.size) for weight in weights]))
+    return [made.slice_rows(i, i + 1).reshape(-1) for i in range(len(weights))]
+
+
+def meeting_words(size: int) -> HostArray:
+    """The magnitude of an array of zeros, and the words behind it in which the blocks of an update meet.
+
+    See `Row` of cuda/optimizer/update.cuh.
+    """
+    return np.array([0, 0, 0, count_chunks((size,))], np.uint32)
 
 
 def _write(weight: Array, magnitude: Array) -> None:

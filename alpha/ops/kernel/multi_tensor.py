@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from alpha.autograd.derived import Kind, to_write
 from alpha.core.numerics import FLOAT32
 from alpha.core.primitive import Array, primitive
 from alpha.ops.kernel.casts import require_float32
@@ -91,7 +90,7 @@ def launch_update(
     held: int,
     rule: StepValue[Any],
     pack: Callable[[Any], Any],
-    kinds: Sequence[Kind],
+    beside: Sequence[Sequence[Array | None]] = (),
 ) -> None:
     """Update all parameters by one launch of cuda/optimizer/<kernel>.cu.
 
@@ -99,11 +98,8 @@ def launch_update(
         arrays: the parameters, their gradients, and lists of state arrays, as `chunk_table` takes them.
         held: a bit for each list of state arrays that the parameters have.
         pack: makes of `rule.now()` the structure that the kernel takes.
-        kinds: what the kernel can write beside the parameters: the columns of its table behind `arrays`.
+        beside: what it writes beside the parameters, see `chunk_writer`.
     """
-    columns = [to_write(arrays[0], kind) for kind in kinds]
-    written = [found for column in columns for found in column if found is not None]
-    beside = [[None if found is None else found.array for found in column] for column in columns]
     table, chunks = _chunk_table(arrays, "optimizer", beside)
     if not chunks:
         return
@@ -112,13 +108,9 @@ def launch_update(
     plan = _plan(kernel, chunks, numbers.dtype)
     plan.prepare(device)
     named = {"held": np.uint32(held), "rule": numbers, "address": address, "updated": arrays, "beside": beside}
-    for found in written:
-        found.note()
 
     def launch() -> None:  # it holds the arrays until then: the table has only their addresses
         plan.launch(device, {"table": table(), **named})
-        for found in written:
-            found.settle()
 
     make(launch)
 
@@ -147,7 +139,7 @@ def _work(named: Mapping[str, Any]) -> Work:
 
 
 def chunk_table(
-    arrays: list[list[Array]], operator: str = "optimizer", beside: Sequence[list[Array | None]] = ()
+    arrays: list[list[Array]], operator: str = "optimizer", beside: Sequence[Sequence[Array | None]] = ()
 ) -> tuple[Array, int]:
     """Device table of (addresses of one tensor's arrays, start, length) a chunk, and how many; see `chunk_writer`."""
     table, chunks = _chunk_table(arrays, operator, beside)
@@ -155,7 +147,7 @@ def chunk_table(
 
 
 def _chunk_table(
-    arrays: list[list[Array]], operator: str, beside: Sequence[list[Array | None]] = ()
+    arrays: list[list[Array]], operator: str, beside: Sequence[Sequence[Array | None]] = ()
 ) -> tuple[Callable[[], Array], int]:
     """See `chunk_writer`; all `arrays` must be float32."""
     for same in arrays:
@@ -164,7 +156,7 @@ def _chunk_table(
 
 
 def chunk_writer(
-    arrays: list[list[Array]], beside: Sequence[list[Array | None]] = ()
+    arrays: list[list[Array]], beside: Sequence[Sequence[Array | None]] = ()
 ) -> tuple[Callable[[], Array], int]:
     """Function that writes the table, for which there is memory already, and the number of chunks in it.
 
