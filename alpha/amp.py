@@ -25,7 +25,7 @@ class autocast(precision):
         device_type: "cuda", or "cpu", which changes nothing: the cpu computes in the dtype of its arrays.
         dtype: bfloat16 (the default), or float32, which changes nothing.
         enabled: False computes in float32 if bfloat16 was in force.
-        cache_enabled: taken for PyTorch's sake: no weight is kept in bfloat16.
+        cache_enabled: taken for PyTorch's sake: an optimizer keeps the weights in bfloat16 that it updates.
 
     Raises `ValueError` for another dtype, as float16, whose range is too small for gradients that are not scaled.
     """

@@ -4,13 +4,15 @@
     with alpha.memory_mode("least"): ...         # inside only
 
 In training a batch normalisation needs its input X for its gradients, and the layer behind it needs the output Y for
-its own. "fast" (the default) keeps both. Two things make one of them enough:
+its own. "fast" (the default) keeps both. The other modes keep less:
 
 - **The output in place of the input.** An activation that loses nothing, such as a leaky ReLU, can be undone: X,
   normalised, is (act^-1(Y) - residual - bias) / weight. Both other modes do so for float32 and float64 arrays where
   another layer keeps Y in any case, and the residual, too (Rota Bulo et al. 2018, "In-Place Activated BatchNorm"). A
   weight nearer to 0 than `SMALLEST_WEIGHT` counts as that in the forward pass in training, so there is always something
   to divide by: Y differs by at most `SMALLEST_WEIGHT` times X normalised.
+- **No copies.** In bf16 an optimizer keeps a bfloat16 copy of each weight that is multiplied (alpha/autograd/derived.py);
+  in "least" the weights are cast where they are multiplied.
 - **The output again.** "least" also drops the output of a batch normalisation that cannot be undone (ReLU, or bfloat16
   arrays), if no residual was added: the backward pass computes it a second time from X. The values are the same, bit
   for bit.
@@ -44,7 +46,8 @@ def set_memory_mode(name: str) -> None:
 
     Args:
         name: "fast" keeps the input and the output of each batch normalisation; "balanced" keeps one of them where the
-            other can be found again at no cost; "least" also computes outputs a second time.
+            other can be found again at no cost; "least" also computes outputs a second time, and casts weights in each
+            step in bf16.
 
     Raises:
         ValueError: another name.

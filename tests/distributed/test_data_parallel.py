@@ -237,3 +237,13 @@ def test_a_copy_averages_nothing(engine: _Engine) -> None:
     assert engine.asked == []
     parallel(alpha.ones(2, 3)).sum().backward()
     assert engine.asked == [(1, "mean", True), "join"]
+
+
+def test_copies_beside_weights_follow_what_ranks_exchange() -> None:
+    """In bf16; with a ZeroRedundancyOptimizer each rank keeps copies of its own share of the weights."""
+    told = run_ranks(2, "weights_in_bf16.py", emulated=True)
+    for found in told:
+        assert all(same for same, _ in found.values()), found
+        assert found["False False"][1] == found["False True"][1] == 3
+    for captured in ("False", "True"):
+        assert sum(found[f"True {captured}"][1] for found in told) == 3

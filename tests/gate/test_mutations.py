@@ -18,6 +18,7 @@ EXPLAINED = {
     ("conv2d/conv_v2/sm90.cu", "conv2d/sm90/transpose.cuh"): "only the filter of dX is transposed",
     ("conv2d/ks_deconv/sm90.cu", "conv2d/sm90/split_k.cuh"): ONE_AFTER_THE_OTHER,
     ("conv2d/ks_deconv/sm90.cu", "conv2d/sm90/statistics.cuh"): "it finds no statistics",
+    ("optimizer/average.cu", "common/largest.cuh"): "it writes nothing beside a mean",
     ("reduce/scan_rows.cu", "common/rows.cuh"): "it scans the lanes of a row and does not join them",
     ("reduce/sum.cu", "common/last_block.cuh"): ONE_AFTER_THE_OTHER,
 }
