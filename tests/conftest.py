@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from beside import right_values
+from beside.checks import right_values
 from builds import Builds, counted_builds, fresh_device
 
 from alpha.errors import AlphaError
@@ -61,7 +61,7 @@ def garbage_of_earlier_modules() -> None:
 
 @pytest.fixture(autouse=True)
 def right_values_beside_weights() -> Iterator[None]:
-    """Whatever a test trains, what lies beside its weights is right where it is read."""
+    """A value beside a weight is right wherever it is read, whatever the test trains."""
     with right_values():
         yield
 

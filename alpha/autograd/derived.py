@@ -16,6 +16,7 @@ written by somebody else since is computed anew before a replay, see alpha/step/
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -51,24 +52,24 @@ class Derived:
         kind: of the value.
         array: the value; None as long as no optimizer has made room for it.
         version: of the weight's memory, once there is room.
-        value: of the version for which the value is right.
+        right_for: what `version.value` is as long as the value is right.
         asked: whether somebody has asked for it since an optimizer last wrote it.
     """
 
-    __slots__ = ("_source", "array", "asked", "kind", "value", "version")
+    __slots__ = ("_source", "array", "asked", "kind", "right_for", "version")
 
     def __init__(self, kind: Kind, source: Array) -> None:
         self.kind, self._source = kind, ref(source)
         self.array: Array | None = None
         self.version: Version | None = None
-        self.value, self.asked = NEVER, True
+        self.right_for, self.asked = NEVER, True
 
     def read(self) -> Array | None:
         """The right value, computed anew if the weight was written since; None if none is kept."""
         version = self.version
         if version is None or version.shared:
             return None
-        if version.value != self.value:
+        if version.value != self.right_for:
             self.refresh()
         elif recording.state.recording is not None:
             recording.state.recording.keep(self)
@@ -77,16 +78,16 @@ class Derived:
     def refresh(self) -> None:
         """Compute the value anew, if one is kept and somebody else has written the weight."""
         version, source = self.version, self._source()
-        if version is None or version.shared or source is None or version.value == self.value:
+        if version is None or version.shared or source is None or version.value == self.right_for:
             return
         self.note()
-        self.value = NEVER
+        self.right_for = NEVER
         self.kind.write(source, self.array)
-        self.value = version.value
+        self.right_for = version.value
 
     def state(self) -> tuple[Any, ...]:
         """Everything but the weight, for a copy of the step that holds it (alpha/step/stand_ins.py)."""
-        return self.kind, self.array, self.version, self.value, self.asked
+        return self.kind, self.array, self.version, self.right_for, self.asked
 
     def note(self) -> None:
         """Tell a captured step that it reads or writes the value."""
@@ -96,11 +97,11 @@ class Derived:
     def replayed(self) -> None:
         """Note that a replay has left a right value, and that it may have asked for it."""
         assert self.version is not None
-        self.value, self.asked = self.version.value, True
+        self.right_for, self.asked = self.version.value, True
 
     def forget(self) -> None:
         """Note that the value may be wrong for any version: what should have written it was not done."""
-        self.value = NEVER
+        self.right_for = NEVER
 
 
 def ask(source: Array, kind: Kind) -> Derived:
@@ -120,7 +121,7 @@ def put_beside(source: Array, states: Iterable[tuple[Any, ...]]) -> None:
     source.derived = {}
     for kind, *state in states:
         found = source.derived[kind.name] = Derived(kind, source)
-        found.array, found.version, found.value, found.asked = state
+        found.array, found.version, found.right_for, found.asked = state
 
 
 def derived_of(array: Array) -> Iterable[Derived]:
@@ -158,22 +159,17 @@ def make_room(weights: Iterable[Tensor], kinds: Iterable[Kind]) -> None:
         ]
         if new:
             sources = [tensor.array for tensor, _ in new]
-            arrays = sources[0].device.outside_capture(lambda: kind.room(sources))  # noqa: B023
+            arrays = sources[0].device.outside_capture(partial(kind.room, sources))
             for (tensor, found), array in zip(new, arrays, strict=True):
                 found.array, found.version = array, tensor._version
 
 
 def to_write(weights: Iterable[Array], kind: Kind) -> list[Derived | None]:
     """The value of a kind beside each weight that an update must write; None where nobody has asked for it."""
+    found = [None if weight.derived is None else weight.derived.get(kind.name) for weight in weights]
     return [
-        found
-        if (held := weight.derived) is not None
-        and (found := held.get(kind.name)) is not None
-        and found.asked
-        and found.version is not None
-        and not found.version.shared
-        else None
-        for weight in weights
+        value if value is not None and value.asked and value.version is not None and not value.version.shared else None
+        for value in found
     ]
 
 
@@ -181,11 +177,11 @@ def settle(values: Iterable[Derived]) -> None:
     """Note that the values were written together with their weights."""
     for value in values:
         assert value.version is not None
-        value.value, value.asked = value.version.value, False
+        value.right_for, value.asked = value.version.value, False
 
 
 def refresh(values: Iterable[Derived]) -> None:
     """Compute those of the values anew whose weights somebody else has written."""
     for value in values:
-        if value.version is not None and value.version.value != value.value:
+        if value.version is not None and value.version.value != value.right_for:
             value.refresh()

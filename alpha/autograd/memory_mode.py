@@ -11,8 +11,8 @@ its own. "fast" (the default) keeps both. The other modes keep less:
   another layer keeps Y in any case, and the residual, too (Rota Bulo et al. 2018, "In-Place Activated BatchNorm"). A
   weight nearer to 0 than `SMALLEST_WEIGHT` counts as that in the forward pass in training, so there is always something
   to divide by: Y differs by at most `SMALLEST_WEIGHT` times X normalised.
-- **No copies.** In bf16 an optimizer keeps a bfloat16 copy of each weight that is multiplied (alpha/autograd/derived.py);
-  in "least" the weights are cast where they are multiplied.
+- **No copies.** In bf16 an optimizer keeps a bfloat16 copy of each weight that is multiplied
+  (alpha/autograd/derived.py). In "least" the weights are cast where they are multiplied.
 - **The output again.** "least" also drops the output of a batch normalisation that cannot be undone (ReLU, or bfloat16
   arrays), if no residual was added: the backward pass computes it a second time from X. The values are the same, bit
   for bit.

@@ -240,7 +240,7 @@ def test_a_copy_averages_nothing(engine: _Engine) -> None:
 
 
 def test_copies_beside_weights_follow_what_ranks_exchange() -> None:
-    """In bf16; with a ZeroRedundancyOptimizer each rank keeps copies of its own share of the weights."""
+    """Each rank keeps copies in bf16, with a ZeroRedundancyOptimizer of its own share of the weights."""
     told = run_ranks(2, "weights_in_bf16.py", emulated=True)
     for found in told:
         assert all(same for same, _ in found.values()), found

@@ -1,4 +1,4 @@
-"""What lies beside weights: the launches that it saves, the memory that it takes, and when it is given up."""
+"""Costs of values beside weights: the launches that they save, the memory that they take, and until when."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
-from beside import nothing_beside, values_of
-from written_weights import Program, computing, passes
+from beside.checks import nothing_beside, values_of
+from beside.written_weights import Program, computing, passes
 
 import alpha
 from alpha import Tensor, nn, optim
@@ -59,7 +59,7 @@ def sources(run: DryRun) -> Counter[str]:
     ],
 )
 def test_a_warm_step_has_no_pass_for_a_weight(precision: str, source: str, first: int, warm: int) -> None:
-    """In bf16 the cast of the images is left. A dry run of two steps shows the second one."""
+    """The cast of the images is left in bf16. A dry run of two steps shows the second one."""
     model, step = training()
     with alpha.precision(precision):
         one = alpha.dry_run(step, gpu="sm_90a")
@@ -97,7 +97,7 @@ class Counting(EmulatedDriver):
 
 @pytest.mark.parametrize("precision", ["bf16", "float32"])
 def test_nothing_is_launched_beside_a_replay(precision: str) -> None:
-    """What a replay has written is right for the next one; what was written since is computed anew, once."""
+    """A replay leaves right values for the next one; those of weights written since are computed anew, once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ALPHA_ARCH", "sm_90a")
         driver = Counting()
@@ -134,7 +134,7 @@ def test_what_nobody_asks_for_any_more_is_not_written() -> None:
         program.train(2)
     copy = values_of(program.weights[0])[COPY.name]
     assert to_write([program.weights[0].array], COPY) == [None]
-    assert copy.value < program.weights[0]._version.value
+    assert copy.right_for < program.weights[0]._version.value
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def test_copies_take_two_bytes_for_a_weight(captured: bool) -> None:
 
 
 def test_a_copy_dies_with_its_weight() -> None:
-    """Neither the optimizer nor a step of before holds it."""
+    """No optimizer and no step of before holds it."""
     device = cuda()
     with computing("bf16"):
         program = Program(False)

@@ -1,4 +1,4 @@
-"""What optimizers write beside weights, bfloat16 copies and magnitudes, changes no bit, whoever else writes them.
+"""Values that optimizers write beside weights, copies and magnitudes, change no bit, whoever else writes the weights.
 
 Programs are compared with themselves without anything beside their weights. The fixture of tests/conftest.py also
 compares each value with its weight wherever it is read, in every test.
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from beside import bits_of, expected, nothing_beside, values_of
+from beside.checks import bits_of, expected, nothing_beside, values_of
+from beside.written_weights import WAYS, Parts, Program, Step, compare, computing, drawn, of_weights, passes, trains
 from rows.optimizers import OPTIMIZERS, OptimizerRow
-from written_weights import WAYS, Parts, Program, Step, compare, computing, drawn, of_weights, passes, trains
 
 import alpha
 from alpha import GradientError, Tensor, nn, optim
@@ -63,7 +63,7 @@ def test_a_fused_update_writes_what_a_pass_of_its_own_would(
             found = values_of(weight)
             assert set(found) == {kind.name for kind in wanted[i]}
             for value in found.values():
-                assert value.value == weight._version.value
+                assert value.right_for == weight._version.value
                 written = bits_of(value)
                 np.testing.assert_array_equal(written, expected(value.kind, weight.numpy()))
                 value.forget()
@@ -83,7 +83,7 @@ def test_a_write_between_two_steps_is_seen(name: str, precision: str) -> None:
 
 
 def test_every_place_that_counts_a_write_is_reached_by_a_way() -> None:
-    """Who adds another place adds a way of `WAYS`, or says here what is written there."""
+    """Another place needs a way of `WAYS`, or a word here of what it writes."""
     known = {
         "function.give": "mul_",
         "parts.write": "by a part",
@@ -177,7 +177,7 @@ def test_a_captured_pass_reads_what_an_eager_update_has_written(way: str) -> Non
 
 
 def test_a_graph_whose_copies_were_written_is_refused() -> None:
-    """As one in float32, of which the weights themselves are saved: its gradients would be those of other weights."""
+    """The gradients would be those of other weights; in float32 the weights themselves are saved, and refused."""
     for precision in ("bf16", "float32"):
         with computing(precision):
             program = Program(False)
@@ -190,7 +190,7 @@ def test_a_graph_whose_copies_were_written_is_refused() -> None:
 
 
 def test_a_capture_that_fails_leaves_no_value_right() -> None:
-    """Its updates are taken back, versions and all, and none of its kernels has run."""
+    """The updates are taken back, versions and all, and no kernel has run."""
 
     def run(fails: bool) -> list[np.ndarray]:
         failing: list[bool] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from beside import nothing_beside, right_values, values_of
+from beside.checks import nothing_beside, right_values, values_of
 from ranks import joined, tell
 
 import alpha

@@ -99,5 +99,5 @@ def nothing_beside() -> Iterator[None]:
 
 
 def values_of(weight: Tensor) -> dict[str, Derived]:
-    """What lies beside a tensor, by the name of its kind."""
+    """The values beside a tensor, by the names of their kinds."""
     return {found.kind.name: found for found in derived.derived_of(weight.array) if found.array is not None}

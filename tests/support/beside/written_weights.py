@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from beside import nothing_beside, values_of
 from conv2d_cases import hopper
 from helpers import choosing
 
@@ -25,6 +24,7 @@ from alpha.ops.conv2d.problem import Configuration
 from alpha.ops.kernel.casts import COPY
 from alpha.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from alpha.runtime.registry import standing_in
+from beside.checks import nothing_beside, values_of
 
 PRECISIONS = {"bf16": COPY, "float32": MAGNITUDE}
 LARGE = 2.0**20  # a factor with which the magnitude of before lets fp16 terms overflow
