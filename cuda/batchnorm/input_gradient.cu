@@ -47,7 +47,8 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     };
     visit_rows<AHEAD>(segment.start + threadIdx.y, segment.stop, blockDim.y, load, [&](int r, const GradientRow& row) {
       // with FROM_SUM dY has been through the rectifier
-      Pack<float, V> g = RECTIFIED == FROM_SUM ? row.g : rectified_gradient(row, normalized, Rectifier<float>{slope, bound});
+      Pack<float, V> g =
+          RECTIFIED == FROM_SUM ? row.g : rectified_gradient(row, normalized, Rectifier<float>{slope, bound});
 #pragma unroll
       for (int i = 0; i < V; i++) {
         const float through =

@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
   p.statistics_parts = statistics_parts;
   p.columns = s.OW;
   p.filter = nullptr;
-  run_output_tiles(p, schedule, [&](int output_pixel, TileTaps& taps, OutputPixels& to) {
+  run_output_tiles(p, schedule, NoFirstStep(), [&](int output_pixel, TileTaps& taps, OutputPixels& to) {
     const Axis d = depth_of(s), h = height_of(s), w = width_of(s);
     const auto [output_row, ow] = divide(output_pixel, w.O);
     const auto [od, oh] = NDIM == 3 ? divide(output_row, h.O) : Division{0, output_row};
@@ -70,5 +70,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
     to.first = output_pixel;
     to.distance = 1;
     to.count = last - ow + 1;
-  }, NoFirstStep());
+  });
 }

@@ -20,5 +20,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
   p.num_work_tiles = count;
   p.raster_order = raster_order;
   p.filter = filter;
-  run_output_tiles(p, schedule, DeconvTaps{s}, NoFirstStep());
+  run_output_tiles(p, schedule, NoFirstStep(), DeconvTaps{s});
 }

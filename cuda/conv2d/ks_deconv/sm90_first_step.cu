@@ -3,17 +3,14 @@
 #include "conv2d/ks_deconv/sm90.cuh"
 #include "conv2d/sm90/first_step.cuh"
 
-extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
-    ks_deconv_first_step_sm90(Output* __restrict__ dZ, const TensorMap* __restrict__ dY,
-                              const TensorMap* __restrict__ C, const unsigned* __restrict__ absmax_a,
-                              const unsigned* __restrict__ absmax_b, const WorkTile* __restrict__ schedule, int count,
-                              int raster_order, float* workspace, unsigned* semaphores,
-                              const float* __restrict__ filter, float* sums, int parts, unsigned* magnitude,
-                              unsigned* state, const T* __restrict__ other, const T* __restrict__ X,
-                              const T* __restrict__ Y, const T* __restrict__ residual, const float* __restrict__ mean,
-                              const float* __restrict__ var, const float* __restrict__ weight,
-                              const float* __restrict__ bias, float eps, float smallest, float slope, float bound,
-                              Shape s) {
+extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS) ks_deconv_first_step_sm90(
+    Output* __restrict__ dZ, const TensorMap* __restrict__ dY, const TensorMap* __restrict__ C,
+    const unsigned* __restrict__ absmax_a, const unsigned* __restrict__ absmax_b, const WorkTile* __restrict__ schedule,
+    int count, int raster_order, float* workspace, unsigned* semaphores, const float* __restrict__ filter, float* sums,
+    int parts, unsigned* magnitude, unsigned* state, const T* __restrict__ other, const T* __restrict__ X,
+    const T* __restrict__ Y, const T* __restrict__ residual, const float* __restrict__ mean,
+    const float* __restrict__ var, const float* __restrict__ weight, const float* __restrict__ bias, float eps,
+    float smallest, float slope, float bound, Shape s) {
   GemmProblem p = deconv_problem(s);
   p.A = dY;
   p.B = C;
@@ -27,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
   p.filter = filter;
   p.statistics = sums;
   p.statistics_parts = parts;
-  run_output_tiles(p, schedule, DeconvTaps{s},
-                   FirstStep({other, X, Y, residual}, {mean, var, weight, bias, eps, smallest, slope, bound},
-                             {magnitude, state}));
+  const FirstStep step({other, X, Y, residual}, {mean, var, weight, bias, eps, smallest, slope, bound},
+                       {magnitude, state});
+  run_output_tiles(p, schedule, step, DeconvTaps{s});
 }

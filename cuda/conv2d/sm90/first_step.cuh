@@ -80,8 +80,8 @@ class FirstStep {
       : maps(maps), columns(columns), target(largest) {}
 
  private:
-  static constexpr bool NORMALIZES = SUMS && !UNDONE, READS_X = NORMALIZES,
-                        READS_Y = RECTIFIED == FROM_Y || UNDONE, READS_RESIDUAL = RECTIFIED == FROM_SUM;
+  static constexpr bool NORMALIZES = SUMS && !UNDONE, READS_X = NORMALIZES, READS_Y = RECTIFIED == FROM_Y || UNDONE,
+                        READS_RESIDUAL = RECTIFIED == FROM_SUM;
   static constexpr int MAPS = OTHER + READS_X + READS_Y + READS_RESIDUAL, GROUPS = BN / GROUP_COLUMNS;
   static constexpr int ROWS = 2;  // that a thread has of 64
   static constexpr int PAIRS = SUMS ? BN / 2 : 1;
@@ -168,7 +168,8 @@ class FirstStep {
       }
       if constexpr (SUMS)
 #pragma unroll
-        for (int f = 0; f < GROUP_FRAGMENTS; f += 2) add_columns(shared.sums, q * GROUP_FRAGMENTS + f, sums[f / 2], first);
+        for (int f = 0; f < GROUP_FRAGMENTS; f += 2)
+          add_columns(shared.sums, q * GROUP_FRAGMENTS + f, sums[f / 2], first);
     }
   }
 
@@ -229,8 +230,7 @@ class FirstStep {
     for (int i = 0; i < ROWS; i++) {
       int m = 0;
       auto read = [&](const T* map) {
-        group[i][m++].load(places[i] < 0 ? nullptr : map + places[i] + q * GROUP_COLUMNS,
-                              width - q * GROUP_COLUMNS, t);
+        group[i][m++].load(places[i] < 0 ? nullptr : map + places[i] + q * GROUP_COLUMNS, width - q * GROUP_COLUMNS, t);
       };
       if (OTHER) read(maps.other);
       if (READS_X) read(maps.X);

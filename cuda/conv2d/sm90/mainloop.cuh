@@ -279,9 +279,9 @@ struct NoFirstStep {
 };
 
 // Computes all output tiles of a block: prepares barriers and shared memory, then gives each thread its role.
-template <class Taps, class Step>
-__device__ __forceinline__ void run_output_tiles(const GemmProblem& p, const WorkTile* schedule, Taps taps_of,
-                                                 Step step) {
+template <class Step, class Taps>
+__device__ __forceinline__ void run_output_tiles(const GemmProblem& p, const WorkTile* schedule, Step step,
+                                                 Taps taps_of) {
   constexpr int B_BARRIERS = PipelineA::BARRIERS, TASK_BARRIERS = B_BARRIERS + PipelineB::BARRIERS;
   ALPHA_DYNAMIC_SHARED(unsigned char, smem);
   if (threadIdx.x == CONSUMERS) {  // the producer, the first thread after the consumers
