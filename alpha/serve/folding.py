@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from alpha.nn.containers import Sequential
 from alpha.nn.convolution import Conv2d
 from alpha.nn.layers import Identity
 from alpha.nn.utils.fusion import fuse_conv_bn_eval
-from alpha.ops.kernel.rectifier import rectifier_of
+from alpha.ops.convolution.conv_arguments import slope_of
 from alpha.step.call_arguments import map_tensors
 
 TOLERANCE = 1e-4  # of the largest output; rounding is about 1e-6 of it
@@ -105,10 +104,7 @@ def _hooks(module: Module) -> bool:
 
 def _slope(activation: Any) -> float | None:
     """The slope of an activation that a convolution computes; None if it computes no such one."""
-    rectifier = rectifier_of(activation)
-    if rectifier is None or rectifier.bound != math.inf or (isinstance(activation, Module) and _hooks(activation)):
-        return None
-    return rectifier.slope
+    return None if isinstance(activation, Module) and _hooks(activation) else slope_of(activation)
 
 
 def _watched(kind: type[Module], calls: _Calls) -> type[Module]:

@@ -5,7 +5,7 @@
 // ReLU (slope 0, bound inf), ReLU6 (slope 0, bound 6) or leaky ReLU (slope > 0, bound inf).
 template <typename Real>
 struct Rectifier {
-  Real slope, bound;
+  Real slope, bound = Real(__int_as_float(0x7f800000));
 
   __device__ __forceinline__ Real operator()(Real z) const {
     if (slope == 0) return z < 0 ? 0 : z > bound ? bound : z;  // NaN stays NaN
@@ -33,4 +33,24 @@ struct KnownRectifier : Rectifier<Real> {
   __device__ __forceinline__ Real gradient(Real dy, Real z) const {
     return Rectifier<Real>::template gradient_of<SLOPED>(dy, z);
   }
+};
+
+// The larger of two numbers, NaN if one of them is NaN.
+__device__ __forceinline__ float larger_or_nan(float a, float b) {
+#ifdef ALPHA_EMULATED
+  return a != a ? a : b != b ? b : fmaxf(a, b);
+#else
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+#endif
+}
+
+// A rectifier of a slope from 0 to 1 and no bound, in three instructions; -0 may become 0. Needs sm_80.
+struct SlopeRectifier {
+  float slope, least;
+
+  __device__ __forceinline__ explicit SlopeRectifier(float slope_)
+      : slope(slope_), least(slope_ == 0 ? 0 : -__int_as_float(0x7f800000)) {}
+  __device__ __forceinline__ float operator()(float z) const { return larger_or_nan(z, fmaxf(slope * z, least)); }
 };

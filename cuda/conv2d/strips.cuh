@@ -10,6 +10,7 @@
 // thread; COLUMNS; STRIPS of a row, 3 means 3 or more; LEFT, LAST_SOURCES, LAST_COLUMNS; BLOCKS
 // per SM; EPILOGUE 0 | 1: whether bias and activation follow (alpha/ops/conv2d/groups/depthwise.py).
 #pragma once
+#include "common/rectifier.cuh"
 #include "common/vector.cuh"
 #include "conv2d/live_rows.cuh"
 
@@ -74,7 +75,7 @@ __device__ __forceinline__ StripTask strip_of_row(int number, int strips, int he
   return {own_strip, image, {row, row + 1}};
 }
 
-// Stores a row of a strip of results: f(sum + bias), f a leaky ReLU.
+// Stores a row of a strip of results: f(sum + bias), f a rectifier.
 template <class Edge>
 __device__ __forceinline__ void store_strip(T* to, const Channels (&sum)[COLUMNS], int channels, const Channels& bias,
                                             float slope) {
@@ -84,7 +85,7 @@ __device__ __forceinline__ void store_strip(T* to, const Channels (&sum)[COLUMNS
     if (EPILOGUE) {
       y += bias;
 #pragma unroll
-      for (int i = 0; i < V; i++) y.v[i] = y.v[i] > 0 ? y.v[i] : slope * y.v[i];
+      for (int i = 0; i < V; i++) y.v[i] = Rectifier<float>{slope}(y.v[i]);
     }
     store_pack(to + size_t(t) * channels, y);
   }

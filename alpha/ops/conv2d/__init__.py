@@ -29,7 +29,7 @@ from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Target
 from alpha.ops.conv2d.select.choose import choose
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.kernel.casts import as_dtype, as_float32, cast_operands
-from alpha.ops.kernel.rectifier import Rectifier, leaky_relu_backward
+from alpha.ops.kernel.rectifier import Rectifier
 from alpha.ops.kernel.sums import sum_axis1
 from alpha.runtime import recording
 
@@ -44,7 +44,7 @@ def conv2d_forward(
     slope: float = 1.0,
     statistics: ChannelStatistics | None = None,
 ) -> Array:
-    """Y = f(X * W + b), f(y) = y > 0 ? y : slope y; fills `statistics` of Y if the kernel computes them
+    """Y = f(X * W + b), f a rectifier of `slope` (1: none); fills `statistics` of Y if the kernel computes them
 
     X (N, IH, IW, IC), W (OC, FH, FW, IC), b (OC,) or None -> Y (N, OH, OW, OC)
     """
@@ -137,7 +137,7 @@ def _bias_gradient(dY: Array) -> Array:
 
 
 class Convolution(Function):
-    """Y = f(product(X, W) + b), f a leaky ReLU of `negative_slope` (1: none), and the gradients of X, W and b."""
+    """Y = f(product(X, W) + b), f a rectifier of `negative_slope` (1: none), and the gradients of X, W and b."""
 
     product: Callable[..., Array]
     backward_x: Callable[..., Array]
@@ -176,7 +176,7 @@ class Convolution(Function):
     def backward(self, dY: Array) -> Any:
         X, W = self.saved[:2]
         if self.slope != 1 and self.begun is None:
-            dY = leaky_relu_backward(dY, self.saved[2], p=self.slope)
+            dY = Rectifier(self.slope).gradient(dY, self.saved[2])
         magnitudes = self.magnitudes.copy()  # the caller may write into dY before a second backward pass
         magnitudes.note(dY, getattr(dY, "magnitude", None))
         with magnitudes:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +23,7 @@ from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.kernel.casts import cast_launch, widest_vector
 from alpha.ops.kernel.elementwise import add, common_period, map_launch
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Plan, ScalarArg
-from alpha.ops.kernel.rectifier import leaky_relu_forward
+from alpha.ops.kernel.rectifier import FORM, Rectifier
 from alpha.runtime import Device
 from alpha.runtime.work import Work
 
@@ -145,7 +146,8 @@ def _epilogue(epilogue: Epilogue, name: str, sizes: tuple[int, int], dtype: np.d
         launches.append(map_launch(add.expression, array, operands, vector))
     if epilogue.activation:
         vector = widest_vector(dtype, 0)
-        launches.append(map_launch(leaky_relu_forward.expression, array, (array,), vector, (ScalarArg("slope"),)))
+        rectified = FORM.format(z="a"), array, (array,), vector, (ScalarArg("slope"), np.float32(math.inf))
+        launches.append(map_launch(*rectified))
     return launches
 
 
@@ -166,7 +168,7 @@ def compute(
     if isinstance(first, np.ndarray):
         Y: Array = v.make(first, second, s)
         Y = Y if bias is None else add(Y, bias, out=Y)
-        return Y if slope == 1 else leaky_relu_forward(Y, p=slope, out=Y)
+        return Y if slope == 1 else Rectifier(slope).rectify(Y)
     epilogue = Epilogue(bias is not None, slope != 1, statistics is not None)
     problem = ConvProblem(v.operator, s, v.precision, epilogue, first.dtype)
     made = plan_configuration(problem, v, cuda_target(first.device))

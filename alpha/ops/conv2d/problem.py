@@ -81,7 +81,7 @@ class Epilogue:
 
     Attributes:
         bias: whether each channel gets a bias.
-        activation: whether a leaky ReLU follows; its slope is given at the launch.
+        activation: whether a rectifier follows; its slope, 0 to 1, is given at the launch.
         statistics: whether the channel statistics are computed, too, if the kernel can.
         step: the first step of the gradient behind, which is taken, too, if the kernel can.
     """

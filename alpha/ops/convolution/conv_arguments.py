@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from alpha.core.tensor import Tensor
@@ -17,6 +17,7 @@ from alpha.errors import ShapeError
 from alpha.ops.array.axes import lengths_of
 from alpha.ops.conv2d.shape import TRIVIAL, Axis, pairs_met
 from alpha.ops.kernel.options import Lengths, integer, lengths, real
+from alpha.ops.kernel.rectifier import rectifier_of
 
 
 class Phase(NamedTuple):
@@ -228,6 +229,12 @@ def check_slope(operator: str, slope: float) -> None:
     """`ValueError` for a slope that the kernels of a convolution do not compute."""
     if not 0 <= real(operator, "negative_slope", slope) <= 1:
         raise ValueError(f"{operator}: negative_slope={slope} is not between 0 and 1")
+
+
+def slope_of(activation: Callable[[Tensor], Tensor] | None) -> float | None:
+    """The slope of a rectifier that the kernels of a convolution compute; None for any other activation."""
+    rectifier = rectifier_of(activation)
+    return None if rectifier is None or rectifier.slope > 1 or rectifier.bound < math.inf else rectifier.slope
 
 
 def check_epilogue(name: str, bias: Tensor | None, channels: int, slope: float) -> None:

@@ -36,7 +36,7 @@ from alpha.ops.conv2d.shape import Axis, ConvShape, segments, split_segments, va
 from alpha.ops.convolution.conv_arguments import ConvAxes, PhaseRun, phase_runs, phases
 from alpha.ops.convolution.whole import as_2d, as_product, patches_of, with_axes
 from alpha.ops.kernel.elementwise import add
-from alpha.ops.kernel.rectifier import leaky_relu_forward
+from alpha.ops.kernel.rectifier import Rectifier
 from alpha.ops.kernel.views import View, read_view, write_view
 from alpha.runtime import get_device
 
@@ -340,4 +340,4 @@ def _assembled(
 
 def _of_bias(zeros: Array, b: Array, slope: float) -> Array:
     Y = add(zeros, b, out=zeros)
-    return Y if slope == 1 else leaky_relu_forward(Y, p=slope, out=Y)
+    return Y if slope == 1 else Rectifier(slope).rectify(Y)

@@ -125,7 +125,7 @@ class Rectifier(NamedTuple):
 # -- with the arithmetic before it ----------------------------------------------------------------
 
 
-_FORM = "p == 0 ? ({z} < 0 ? 0 : {z} > q ? q : {z}) : {z} > 0 ? {z} : p * {z}"  # of Rectifier(p, q)
+FORM = "p == 0 ? ({z} < 0 ? 0 : {z} > q ? q : {z}) : {z} > 0 ? {z} : p * {z}"  # of Rectifier(p, q)
 
 
 def _add_cpu(y: Array, a: Array, b: Array, p: float, q: float) -> None:
@@ -136,9 +136,9 @@ def _multiply_add_cpu(y: Array, a: Array, b: Array, c: Array, p: float, q: float
     Rectifier(p, q).rectify(np.add(a * b, c, out=y))
 
 
-add_rectified = elementwise("add_rectified", _FORM.format(z="(a + b)"), _add_cpu, inputs=2)
+add_rectified = elementwise("add_rectified", FORM.format(z="(a + b)"), _add_cpu, inputs=2)
 multiply_add_rectified = elementwise(
-    "multiply_add_rectified", _FORM.format(z="(a * b + c)"), _multiply_add_cpu, inputs=3
+    "multiply_add_rectified", FORM.format(z="(a * b + c)"), _multiply_add_cpu, inputs=3
 )
 
 

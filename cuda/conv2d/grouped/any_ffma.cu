@@ -9,6 +9,7 @@
 // A thread computes one result; neighbouring threads have neighbouring channels. Grid: ceil(results / 256), of
 // grouped_weight by splits of the rows of all images. Block: 256. Macros: TYPE float | bfloat16.
 #include "common/bfloat16.cuh"
+#include "common/rectifier.cuh"
 #include "common/vector.cuh"
 #include "conv2d/shape.cuh"
 
@@ -19,7 +20,7 @@ __device__ __forceinline__ float number(const T* source) { return load_pack<1>(s
 
 __device__ __forceinline__ void store_result(T* target, float sum, const float* bias, float slope) {
   if (bias != nullptr) sum += *bias;
-  store_pack(target, Pack<float, 1>{sum > 0 ? sum : slope * sum});
+  store_pack(target, Pack<float, 1>{Rectifier<float>{slope}(sum)});
 }
 
 // Taps, d apart, of output o that meet the input.

@@ -4,6 +4,7 @@
 #include "common/bfloat16.cuh"
 #include "common/fp16_terms.cuh"
 #include "common/quad.cuh"
+#include "common/rectifier.cuh"
 #include "conv2d/sm90/tile.cuh"
 
 // Undoes the scales of sums, adds the bias and applies the activation, unless the results are there already, because
@@ -13,8 +14,9 @@ struct Epilogue {
   const GemmProblem& p;
   int j0, columns;
   Unscale unscale;
+  SlopeRectifier rectified;
 
-  __device__ __forceinline__ Epilogue(const GemmProblem& p, int j0) : p(p), j0(j0), columns(p.GN - j0) {
+  __device__ __forceinline__ Epilogue(const GemmProblem& p, int j0) : p(p), j0(j0), columns(p.GN - j0), rectified(p.slope) {
     if (IS_FP16 && SUMS) unscale = Unscale(half_scale(*p.absmax_a), half_scale(*p.absmax_b));
   }
   // The results of `column` of the tile and of the next column, also in place.
@@ -25,7 +27,7 @@ struct Epilogue {
       if (!ALPHA_EPILOGUE || !SUMS) continue;
       if (p.bias != nullptr && (RAGGED ? column + i : column) < columns)
         sum[i] += p.bias[hide_from_optimizer(j0 + column + i)];
-      sum[i] = sum[i] > 0 ? sum[i] : p.slope * sum[i];
+      sum[i] = rectified(sum[i]);
     }
     return make_float2(sum[0], sum[1]);
   }

@@ -11,6 +11,7 @@
 //   MATH BF16   bfloat16
 // Macros: see tile_sm80.cuh; EPILOGUE 0 | 1: whether bias and activation follow.
 #pragma once
+#include "common/rectifier.cuh"
 #include "conv2d/small_groups/filter_rows.cuh"
 
 constexpr bool EPILOGUE = ALPHA_EPILOGUE;
@@ -196,8 +197,7 @@ struct StripMap {
 
   __device__ __forceinline__ float finished(float sum, float bias_of_channel) const {
     if (!EPILOGUE) return sum;
-    const float y = sum + bias_of_channel;
-    return y > 0 ? y : p.slope * y;
+    return Rectifier<float>{p.slope}(sum + bias_of_channel);
   }
 
   // Stores one pixel of this lane, `half` of a fragment. With PAIRED tiles a lane stores 8 bytes, so that the channels

@@ -18,6 +18,7 @@ import alpha
 from alpha.ops.conv2d import direct
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration
+from alpha.ops.conv2d.select.grouped_table import GROUPED
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.runtime import Device
@@ -26,6 +27,7 @@ LIMITS = {"float32": 1e-6, "tf32": 1e-3, "bf16": 5e-3}
 NOT_FINITE = (np.nan, np.inf, -np.inf)
 MAGNITUDES = ((1e-35, 1.0), (1e30, 1e-5), (1e36, 1e-35), (1e-35, 1e36), (1e-40, 1e4))  # the last are denormal
 SCALED = [v for v in CONFIGURATIONS if v.math.in_fp16]
+RECTIFYING = [v for v in (*CONFIGURATIONS, *(g for g in GROUPED if g.device == "cuda")) if v.operator != WEIGHT]
 # a shape of several images, pixels, taps and channels for the rows of the cpu
 ON_CPU = make(3, (7, 5), (3, 5), (3, 4), (2, 1), (1, 4))
 
@@ -43,10 +45,13 @@ def shape_of(row: Configuration) -> ConvShape:
     return min(conv2d_geometry.of(row), key=lambda s: conv2d_geometry.cost(row, s))
 
 
-def run(row: Configuration, s: ConvShape, arrays: list[np.ndarray]) -> np.ndarray:
+def run(
+    row: Configuration, s: ConvShape, arrays: list[np.ndarray], bias: np.ndarray | None = None, slope: float = 1.0
+) -> np.ndarray:
     device = device_of(row)
+    b = None if bias is None else device.upload(bias)
     first, second = (device.upload(a.astype(arrays_of(row)) if row.device == "cuda" else a) for a in arrays)
-    return device.download(compute(row, first, second, s)).astype(np.float64)
+    return device.download(compute(row, first, second, s, b, slope)).astype(np.float64)
 
 
 def operands_of(row: Configuration, s: ConvShape, small: int) -> list[np.ndarray]:
@@ -162,6 +167,25 @@ def test_operands_of_zeros_and_of_nothing_finite(row: Configuration) -> None:
     infinite = [np.full_like(arrays[0], np.inf), arrays[1]]
     must = touched(row, s, 0, np.ones(arrays[0].shape, bool))
     assert not np.isfinite(run(row, s, infinite)[must]).any()
+
+
+# -- rectifiers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")  # of numpy, on the cpu
+@pytest.mark.parametrize("row", smallest_of(RECTIFYING))
+def test_a_rectifier_behind_it(row: Configuration) -> None:
+    """The results are those of the operators one after the other, bit for bit: with ReLU -inf is 0, and NaN stays."""
+    s = shape_of(row)
+    arrays = operands_of(row, s, 1)
+    channels = s.OC if row.operator == FORWARD else s.IC
+    for first in range(0, 4, channels):
+        bias = np.resize(np.roll(np.float32([-np.inf, 0, np.nan, np.inf]), -first), channels)
+        plain = run(row, s, arrays, bias)
+        assert not np.isfinite(plain[..., bias != 0]).any()
+        for slope in (0.0, 0.25):
+            wanted = np.where(plain > 0, plain, slope * plain) if slope else np.where(plain < 0, 0, plain)
+            np.testing.assert_array_equal(run(row, s, arrays, bias, slope), wanted, err_msg=f"slope {slope}")
 
 
 # -- matrix products --------------------------------------------------------------------------------
