@@ -297,7 +297,13 @@ def batch_norm_activation(
 
 
 def conv_batch_norm(
-    conv: Module, norm: Module, x: Tensor, activation: Activation | None = None, residual: Tensor | None = None
+    conv: Module,
+    norm: Module,
+    x: Tensor,
+    activation: Activation | None = None,
+    residual: Tensor | None = None,
+    *,
+    between: float | None = None,
 ) -> Tensor:
     """`activation(norm(conv(x)) + residual)`, in as few passes over memory as the kernels can.
 
@@ -306,14 +312,19 @@ def conv_batch_norm(
     be of any kind. `Sequential` calls this for a Conv2d that a BatchNorm2d follows.
 
     x (N, IH, IW, in_channels) -> (N, OH, OW, out_channels), residual as the result
+
+    Args:
+        between: the slope of a rectifier between the two layers, which the convolution, a Conv2d, computes; None: there
+            is none.
     """
+    behind = () if between is None else (None, between)
     if not (isinstance(norm, _BatchNorm) and norm.uses_batch and computes(conv, Conv2d)) or sees_gradients(conv):
-        return batch_norm_activation(norm, conv(x), activation, residual)
-    y = _as_one_operator(conv, norm, x, activation, residual)
+        return batch_norm_activation(norm, conv(x, *behind), activation, residual)
+    y = _as_one_operator(conv, norm, x, activation, residual) if between is None else None
     if y is not None:
         return y
     statistics = ChannelStatistics()
-    return batch_norm_activation(norm, conv(x, statistics), activation, residual, statistics)
+    return batch_norm_activation(norm, conv(x, statistics, between), activation, residual, statistics)
 
 
 def _as_one_operator(

@@ -12,6 +12,7 @@ from alpha.module.parameter import shape_text
 from alpha.nn.batchnorm import Affine, BatchNorm1d, BatchNorm2d, BatchNorm3d, conv_batch_norm
 from alpha.nn.convolution import Conv2d
 from alpha.nn.layers import Dropout
+from alpha.ops.convolution.conv_arguments import slope_of
 from alpha.ops.kernel.rectifier import rectifier_of
 
 __all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
@@ -136,10 +137,9 @@ class Sequential(_Ordered):
 
 def _call(modules: list[Module], position: int, x: Any) -> tuple[Any, int]:
     """Call the module at a position, and with it those behind it that its kernels compute; also how many these are."""
-    module, *behind = modules[position : position + 3]
-    if type(module) is Conv2d and behind and type(behind[0]) is BatchNorm2d:
-        activation = behind[1] if behind[1:] and rectifier_of(behind[1]) is not None else None
-        return conv_batch_norm(module, behind[0], x, activation), 2 if activation is None else 3
+    module, *behind = modules[position : position + 4]
+    if type(module) is Conv2d and behind:
+        return _convolve(module, behind, x)
     if behind and is_plain(module) and not hooks_act(behind[0]):
         if type(module) in WITH_ACTIVATION and rectifier_of(behind[0]) is not None:
             return module(x, activation=behind[0]), 2
@@ -147,6 +147,19 @@ def _call(modules: list[Module], position: int, x: Any) -> tuple[Any, int]:
         if type(behind[0]) is Dropout and is_plain(behind[0]) and rectifier_of(module) is not None and not writes_input:
             return behind[0](x, activation=module), 2
     return module(x), 1
+
+
+def _convolve(conv: Conv2d, behind: list[Module], x: Any) -> tuple[Any, int]:
+    """Call a convolution, and with it a rectifier and a batch normalisation, also with a rectifier, that follow it."""
+    joins = conv.negative_slope == 1 and is_plain(conv) and not hooks_act(behind[0])
+    slope = slope_of(behind[0]) if joins else None
+    called = 1 if slope is None else 2
+    norm, activation, *_ = *behind[called - 1 :], None, None
+    if type(norm) is BatchNorm2d:
+        if activation is not None and rectifier_of(activation) is None:
+            activation = None
+        return conv_batch_norm(conv, norm, x, activation, between=slope), called + (1 if activation is None else 2)
+    return conv(x) if slope is None else conv(x, None, slope), called
 
 
 class ModuleList(_Ordered):

@@ -194,11 +194,14 @@ class Conv2d(_Conv):
 
     rank = 2
 
-    def forward(self, x: Tensor, statistics: ChannelStatistics | None = None) -> Tensor:
-        """`statistics`: see `conv_batch_norm`."""
+    def forward(
+        self, x: Tensor, statistics: ChannelStatistics | None = None, negative_slope: float | None = None
+    ) -> Tensor:
+        """`statistics`: see `conv_batch_norm`; `negative_slope`: of a rectifier behind it, in place of the layer's."""
         x, padding = self._padded(x)
         own = self.stride, padding, self.dilation, self.groups
-        return F.conv2d(x, self.weight, self.bias, *own, negative_slope=self.negative_slope, statistics=statistics)
+        slope = self.negative_slope if negative_slope is None else negative_slope
+        return F.conv2d(x, self.weight, self.bias, *own, negative_slope=slope, statistics=statistics)
 
 
 class Conv3d(_Conv):
