@@ -151,8 +151,9 @@ def _call(modules: list[Module], position: int, x: Any) -> tuple[Any, int]:
 
 def _convolve(conv: Conv2d, behind: list[Module], x: Any) -> tuple[Any, int]:
     """Call a convolution, and with it a rectifier and a batch normalisation, also with a rectifier, that follow it."""
-    joins = conv.negative_slope == 1 and is_plain(conv) and not hooks_act(behind[0])
-    slope = slope_of(behind[0]) if joins else None
+    slope = None
+    if type(behind[0]) is not BatchNorm2d and conv.negative_slope == 1 and is_plain(conv) and not hooks_act(behind[0]):
+        slope = slope_of(behind[0])
     called = 1 if slope is None else 2
     norm, activation, *_ = *behind[called - 1 :], None, None
     if type(norm) is BatchNorm2d:

@@ -40,6 +40,12 @@ def found(modules: nn.Sequential, call: Callable[[nn.Sequential, Tensor], Tensor
     return [None if tensor is None else tensor.numpy() for tensor in made]
 
 
+def both_ways(modules: nn.Sequential, x: np.ndarray, on: str) -> Any:
+    """Pairs of what is found by the container and layer by layer."""
+    calls = nn.Sequential.__call__, one_by_one
+    return zip(*(found(modules, call, x, on) for call in calls), strict=True)
+
+
 def entries(call: Callable[[], object]) -> list[str]:
     """Kernels that a call launches."""
     with observed_launches(alpha.get_device("cuda")) as log:
@@ -55,7 +61,7 @@ def test_results_are_those_of_both_layers(device: str, name: str) -> None:
     wild = X.copy()
     wild[0, 0, 0, 0], wild[1, 2, 3, 4], wild[2, 5, 5, 7] = np.inf, -np.inf, np.nan
     for x in (X, wild):
-        for joint, single in zip(*(found(modules, call, x, device) for call in (nn.Sequential.__call__, one_by_one))):
+        for joint, single in both_ways(modules, x, device):
             np.testing.assert_array_equal(joint, single)
 
 
@@ -73,14 +79,15 @@ def test_the_kernel_of_the_convolution_computes_it(precision: str, monkeypatch: 
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("last", [[], [nn.ReLU()]], ids=["alone", "rectified"])
-def test_a_batch_normalisation_behind_it(training: bool, last: list[nn.Module], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_normalisation_behind_it(
+    training: bool, last: list[nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In training the convolution finds the statistics of what the rectifier makes."""
     monkeypatch.setenv("ALPHA_CONV_KERNEL", FORWARD["float32"])
     conv, norm = nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8)
     modules = nn.Sequential(conv, nn.LeakyReLU(0.2), norm, *last).train(training)
     with standing_in(hopper()):
-        both = [found(modules, call, X, "cuda") for call in (nn.Sequential.__call__, one_by_one)]
-        for joint, single in zip(*both, strict=True):
+        for joint, single in both_ways(modules, X, "cuda"):
             np.testing.assert_allclose(joint, single, rtol=1e-4, atol=1e-5)
         modules.to("cuda")
         launched = entries(lambda: modules(alpha.tensor(X, device="cuda")))
@@ -91,7 +98,7 @@ def test_a_batch_normalisation_behind_it(training: bool, last: list[nn.Module], 
 
 def test_a_batch_normalisation_behind_it_on_every_device(device: str) -> None:
     modules = nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU(), nn.BatchNorm2d(8), nn.LeakyReLU(), nn.Conv2d(8, 8, 1))
-    for joint, single in zip(*(found(modules, call, X, device) for call in (nn.Sequential.__call__, one_by_one))):
+    for joint, single in both_ways(modules, X, device):
         np.testing.assert_allclose(joint, single, rtol=1e-4, atol=1e-5)
 
 

@@ -16,7 +16,8 @@ struct Epilogue {
   Unscale unscale;
   SlopeRectifier rectified;
 
-  __device__ __forceinline__ Epilogue(const GemmProblem& p, int j0) : p(p), j0(j0), columns(p.GN - j0), rectified(p.slope) {
+  __device__ __forceinline__ Epilogue(const GemmProblem& p, int j0)
+      : p(p), j0(j0), columns(p.GN - j0), rectified(p.slope) {
     if (IS_FP16 && SUMS) unscale = Unscale(half_scale(*p.absmax_a), half_scale(*p.absmax_b));
   }
   // The results of `column` of the tile and of the next column, also in place.
