@@ -177,7 +177,7 @@ def _walk(
             del dY, total
             continue
         step = None
-        if node.takes_first_steps:
+        if node.takes_first_steps and getattr(node.edges[0], "offers_first_step", False):
             node.behind = step = step_behind(node)
         results = node.backward(dY) if targets is None else targets.run(node, dY)
         node.begun = None

@@ -83,6 +83,7 @@ class Function:
     is_writable = False  # of a view: whether what it gives may be written in place
     copies = False  # whether the result has the values of its only input, on another device or in another dtype
     adds_gradient = False
+    offers_first_step = False  # whether `first_step` may give one
     takes_first_steps = False  # whether `backward` may take the first step of the function behind its first input
     behind: FirstStep | None = None  # that step, while `backward` may take it
     begun: FirstStep | None = None  # the first step of this function, if it was taken already

@@ -2,15 +2,23 @@
 //
 // A thread computes a pack of VECTOR channels of the result; the gradient gathers from the outputs whose windows
 // hold its input, so that nothing is added atomically. The first of equal numbers wins, NaN is above
-// every number, and the last NaN wins, as in PyTorch.
-// Grid: ceil(packs of the result / 256). Block: 256. No shared memory.
+// every number, and the last NaN wins, as in PyTorch. If X is the result of a rectifier, the gradient may be that of
+// what this was given: the maxima Y have its sign.
+// Grid: ceil(packs of the result / 256), of the gradient / (256 PACKS). Block: 256. No shared memory.
 // Macros: TYPE float | double | bfloat16; VECTOR 1 | 4 | 8 divides C, arrays are aligned to packs; INDEX an unsigned
 // type that holds the size; FH FW SH SW PH PW; DH DW, the distance between taps; ADAPTIVE
 // (then those are not read, and IH OH and IW OW are below 2^31); TAP uint8_t | int, which holds the number of a tap.
+// Of the gradient: PACKS of a thread; RECTIFIED 0 (Y is null) | 1; MAGNITUDE 1: `magnitude` gets the bits of the largest
+// finite magnitude of dX, see fp16_terms.cuh, and the blocks meet in two words `state`, which are 0 before and again at
+// the end; else 0.
+#include "common/fp16_terms.cuh"
+#include "common/largest.cuh"
+#include "common/rectifier.cuh"
 #include "pool2d/pool2d.cuh"
 
 using Tap = ALPHA_TAP;
-constexpr int DH = ALPHA_DH, DW = ALPHA_DW;
+constexpr int DH = ALPHA_DH, DW = ALPHA_DW, PACKS = ALPHA_PACKS;
+constexpr bool RECTIFIED = ALPHA_RECTIFIED, MAGNITUDE = ALPHA_MAGNITUDE;
 constexpr int SPAN_H = (FH - 1) * DH + 1, SPAN_W = (FW - 1) * DW + 1;
 
 // Takes x, tap number `tap` of a window, if it is the largest so far. NaN is above every number.
@@ -64,20 +72,33 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, ADAPTIVE ? 3 : 4)
-    max_pool2d_backward(T* __restrict__ dX, const T* __restrict__ dY, const Tap* __restrict__ I, int N, int IH, int IW,
-                        int C, int OH, int OW) {
-  const Place p = place(Index(blockIdx.x) * THREADS + threadIdx.x, IH, IW, C);
-  if (p.n >= N) return;
-  const Span rows = outputs<SPAN_H, SH, PH>(p.h, IH, OH), columns = outputs<SPAN_W, SW, PW>(p.w, IW, OW);
-  Pack<Real, V> sum = {};
-  for (int oh = rows.start; oh < rows.stop; oh++)
-    for (int ow = columns.start; ow < columns.stop; ow++) {
-      const int tap = tap_of(p.h, p.w, oh, ow, window<FH, SH, PH>(oh, IH, OH), window<FW, SW, PW>(ow, IW, OW));
-      const size_t at = offset(p.n, oh, ow, p.c, OH, OW, C);
-      const Pack<Tap, V> taps = load_pack<V>(I + at);
-      const Pack<Real, V> g = load_pack<V>(dY + at);
+    max_pool2d_backward(T* __restrict__ dX, unsigned* magnitude, unsigned* state, const T* __restrict__ dY,
+                        const Tap* __restrict__ I, const T* __restrict__ Y, Real slope, Real bound, int N, int IH,
+                        int IW, int C, int OH, int OW) {
+  const Rectifier<Real> rectifier = {slope, bound};
+  unsigned largest = 0;
+#pragma unroll 1
+  for (int pack = 0; pack < PACKS; pack++) {
+    const Place p = place((Index(blockIdx.x) * PACKS + pack) * THREADS + threadIdx.x, IH, IW, C);
+    if (p.n >= N) break;
+    const Span rows = outputs<SPAN_H, SH, PH>(p.h, IH, OH), columns = outputs<SPAN_W, SW, PW>(p.w, IW, OW);
+    Pack<Real, V> sum = {}, maximum = {};
+    for (int oh = rows.start; oh < rows.stop; oh++)
+      for (int ow = columns.start; ow < columns.stop; ow++) {
+        const int tap = tap_of(p.h, p.w, oh, ow, window<FH, SH, PH>(oh, IH, OH), window<FW, SW, PW>(ow, IW, OW));
+        const size_t at = offset(p.n, oh, ow, p.c, OH, OW, C);
+        const Pack<Tap, V> taps = load_pack<V>(I + at);
+        const Pack<Real, V> g = load_pack<V>(dY + at), y = RECTIFIED ? load_pack<V>(Y + at) : Pack<Real, V>{};
 #pragma unroll
-      for (int i = 0; i < V; i++) sum.v[i] += taps.v[i] == tap ? g.v[i] : Real(0);
+        for (int i = 0; i < V; i++)
+          if (taps.v[i] == tap) sum.v[i] += g.v[i], maximum.v[i] = y.v[i];
+      }
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+      if (RECTIFIED) sum.v[i] = rectifier.gradient(sum.v[i], maximum.v[i]);
+      if (MAGNITUDE) largest = max(largest, finite_magnitude(sum.v[i]));
     }
-  store_pack(dX + offset(p.n, p.h, p.w, p.c, IH, IW, C), sum);
+    store_pack(dX + offset(p.n, p.h, p.w, p.c, IH, IW, C), sum);
+  }
+  if (MAGNITUDE) write_largest(magnitude, state, largest, gridDim.x);
 }

@@ -90,9 +90,20 @@ labels = np.array([0, 2, 4, 1, 3], np.int32)
 
 def taps(s: PoolShape) -> tuple[np.ndarray, np.ndarray]:
     """dY, and which tap was the maximum."""
+    return pooled(s)[:2]
+
+
+def pooled(s: PoolShape) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """dY, which tap was the maximum, and the maxima."""
     X = normal(s.N, s.IH, s.IW, s.C)
     Y, index = REGISTRY["max_pool2d_forward"](X, s)
-    return normal(*Y.shape), index
+    return normal(*Y.shape), index, Y
+
+
+def rectified_pool(s: PoolShape, rectifier: Rectifier) -> tuple[Any, ...]:
+    """Arguments of `max_pool2d_backward` for the result of a rectifier."""
+    dY, index, Y = pooled(s)
+    return dY, index, s, Rectified(rectifier, None, Y)
 
 
 # Primitive: (arguments, keywords) of each case; the last number of a tuple after them is the length of its sums. Needed
@@ -227,17 +238,19 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         )
     ],
     "batch_norm_gradients": [
-        (normal(R, C), normal(R, C), normal(C), positive(C), normal(C), 1e-5, batch, rectified, R)
-        for R, C, batch, rectified in (
-            (37, 20, True, None),
-            (3000, 8, True, None),
-            (300, 5, True, None),
-            (50, 8, False, None),
-            (3000, 8, True, Rectified(Rectifier(0.2), normal(8), None)),
-            (300, 5, False, Rectified(Rectifier(), normal(5), None)),
-            (3000, 8, True, Rectified(Rectifier(bound=0.5), None, normal(3000, 8))),
-            # a power of two, so that dZ is exact in bfloat16, too
-            (300, 5, True, Rectified(Rectifier(0.25), None, normal(300, 5))),
+        *(
+            (normal(R, C), normal(R, C), normal(C), positive(C), normal(C), 1e-5, batch, rectified, R)
+            for R, C, batch, rectified in (
+                (37, 20, True, None),
+                (3000, 8, True, None),
+                (300, 5, True, None),
+                (50, 8, False, None),
+                (3000, 8, True, Rectified(Rectifier(0.2), normal(8), None)),
+                (300, 5, False, Rectified(Rectifier(), normal(5), None)),
+                (3000, 8, True, Rectified(Rectifier(bound=0.5), None, normal(3000, 8))),
+                # a power of two, so that dZ is exact in bfloat16, too
+                (300, 5, True, Rectified(Rectifier(0.25), None, normal(300, 5))),
+            )
         )
     ],
     "batch_norm_gradients_from_output": [
@@ -449,7 +462,11 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         (normal(1, 1700, 8), normal(1, 8, 640), False, False, 8),
     ],
     "max_pool2d_forward": [(normal(s.N, s.IH, s.IW, s.C), s) for s in (MAX, ODD, ADAPTIVE)],
-    "max_pool2d_backward": [(*taps(s), s) for s in (MAX, ODD, ADAPTIVE)],
+    "max_pool2d_backward": [
+        *((*taps(s), s) for s in (MAX, ODD, ADAPTIVE)),
+        *(rectified_pool(s, rectifier) for s in (MAX, ODD, ADAPTIVE) for rectifier in (Rectifier(), Rectifier(0.25))),
+        rectified_pool(MAX, Rectifier(bound=0.5)),
+    ],
     "max_pool2d_indices": [(taps(s)[1], s) for s in (MAX, ADAPTIVE)],
     "avg_pool2d_forward": [(normal(s.N, s.IH, s.IW, s.C), s) for s in (AVERAGE, INSIDE, ADAPTIVE)],
     "avg_pool2d_backward": [(normal(s.N, s.OH, s.OW, s.C), s) for s in (AVERAGE, INSIDE, ADAPTIVE)],

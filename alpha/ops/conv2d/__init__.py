@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from alpha.autograd.function import Function
 from alpha.core.numerics import BFLOAT16, FLOAT32, get_precision
 from alpha.core.primitive import Array, on_every_device
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
-from alpha.ops.conv2d.first_step import FROM_Y, RectifierStep
+from alpha.ops.conv2d.first_step import StepForm
 from alpha.ops.conv2d.launch import prepare
 from alpha.ops.conv2d.magnitudes import Magnitudes, needs_magnitude
 from alpha.ops.conv2d.plan import compute
@@ -29,7 +28,7 @@ from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Target
 from alpha.ops.conv2d.select.choose import choose
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.kernel.casts import as_dtype, as_float32, cast_operands
-from alpha.ops.kernel.rectifier import Rectifier
+from alpha.ops.kernel.rectifier import Rectifier, RectifierFunction, RectifierStep
 from alpha.ops.kernel.sums import sum_axis1
 from alpha.runtime import recording
 
@@ -80,7 +79,7 @@ def conv2d_backward_input(
     if step is None or not step.fits(dY):
         plan, operands = prepare(INPUT, (dY, W), s, precision, b, slope)
         return plan.launch(dY.device, operands)["dX"]
-    plan, operands = prepare(INPUT, (dY, W), s, precision, b, slope, step=step.form(needs_magnitude(dY)))
+    plan, operands = prepare(INPUT, (dY, W), s, precision, b, slope, step=StepForm.of(step, needs_magnitude(dY)))
     if not plan.facts.get("takes step"):
         return plan.launch(dY.device, operands)["dX"]
     found = plan.launch(dY.device, {**operands, **step.operands})
@@ -136,9 +135,11 @@ def _bias_gradient(dY: Array) -> Array:
     return sum_axis1(dY.reshape(1, -1, C)).reshape(C)
 
 
-class Convolution(Function):
+class Convolution(RectifierFunction):
     """Y = f(product(X, W) + b), f a rectifier of `negative_slope` (1: none), and the gradients of X, W and b."""
 
+    offers_first_step = False
+    rectified_by: Rectifier | None = None
     product: Callable[..., Array]
     backward_x: Callable[..., Array]
     backward_weight: Callable[..., Array]
@@ -165,7 +166,9 @@ class Convolution(Function):
         self, X: Array, W: Array, b: Array | None, shape: ConvShape, negative_slope: float, magnitude: Array | None
     ) -> tuple[Array, Array]:
         """Note what the gradient needs to know; X and W in the type in which they are multiplied."""
-        self.s, self.slope = shape, negative_slope
+        self.s = shape
+        if negative_slope != 1:
+            self.rectified_by, self.offers_first_step = Rectifier(negative_slope), True
         self.precision = get_precision()
         self.dtypes: list[Any] = [None if array is None else array.dtype for array in (X, W, b)]
         X, W = cast_operands(self.name.lower(), self.precision, X, W)
@@ -175,8 +178,8 @@ class Convolution(Function):
 
     def backward(self, dY: Array) -> Any:
         X, W = self.saved[:2]
-        if self.slope != 1 and self.begun is None:
-            dY = Rectifier(self.slope).gradient(dY, self.saved[2])
+        if self.rectified_by is not None and self.begun is None:
+            dY = self.rectified_by.gradient(dY, self.saved[2])
         magnitudes = self.magnitudes.copy()  # the caller may write into dY before a second backward pass
         magnitudes.note(dY, getattr(dY, "magnitude", None))
         with magnitudes:
@@ -195,11 +198,6 @@ class Convolution(Function):
         if isinstance(self.behind, RectifierStep) and self.dtypes[0] == dY.dtype:
             return {"step": self.behind}
         return {}
-
-    def first_step(self) -> RectifierStep | None:
-        if self.slope == 1 or isinstance(self.saved[2], np.ndarray):
-            return None
-        return RectifierStep(Rectifier(self.slope), FROM_Y, {"Y": self.saved[2]})
 
 
 class Conv2d(Convolution):

@@ -34,7 +34,8 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.ops.conv2d.problem import UNKNOWN, Known
 from alpha.ops.kernel.multi_tensor import count_chunks
-from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan, Table
+from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, Table
+from alpha.ops.kernel.sums import MEETING_STATE
 from alpha.runtime import recording
 from alpha.runtime.device import HostArray
 
@@ -100,6 +101,14 @@ class Magnitudes:
 def needs_magnitude(X: Array) -> bool:
     """True if a convolution of an array on a GPU scales its operands, as those with wgmma on float32 do."""
     return X.dtype is FLOAT32 and X.device.properties.compute_capability[0] == 9
+
+
+def magnitude_parts(
+    found: bool, beside: str = ""
+) -> tuple[tuple[ArrayArg | None, Table | None], dict[str, int], dict[str, Buffer]]:
+    """Additions to a kernel that may find the magnitude of its result: arguments, macros, outputs of its plan."""
+    outputs = {"magnitude": Buffer((1,), np.dtype(np.uint32), beside)} if found else {}
+    return (ArrayArg("magnitude"), MEETING_STATE) if found else (None, None), {"MAGNITUDE": int(found)}, outputs
 
 
 def known_magnitudes(a: Array, b: Array) -> Known:

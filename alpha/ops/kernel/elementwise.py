@@ -230,10 +230,10 @@ class Activation:
         forward, backward: its primitives, Y = forward(X, p=, q=) and dX = backward(dY, X or Y, p=, q=).
     """
 
-    def __init__(self, name: str, forward: Rule, gradient: Rule, saves: str) -> None:
+    def __init__(self, name: str, forward: Rule, gradient: Rule, saves: str, base: type[Function]) -> None:
         if saves not in ("input", "output"):
             raise ValueError(f"{name}: saves={saves!r} is neither 'input' nor 'output'")
-        self.name, self.saves = name, saves
+        self.name, self.saves, self.base = name, saves, base
         self.forward = elementwise(f"{name}_forward", *forward, inputs=1)
         self.backward = elementwise(f"{name}_backward", *gradient, inputs=2)
         self._steps: dict[tuple[str, bool], type[Function]] = {}
@@ -254,10 +254,10 @@ class Activation:
                 return Y
 
             def backward(self, dY: Array) -> Any:
-                return backward(dY, self.saved[0], p=self.p, q=self.q)
+                return dY if self.begun is not None else backward(dY, self.saved[0], p=self.p, q=self.q)
 
-        self._steps[saves, False] = type(self.name, (Step,), {"run": run})
-        self._steps[saves, True] = type(f"{self.name}_", (Step,), {"run": run, "inplace": True})
+        self._steps[saves, False] = type(self.name, (Step, self.base), {"run": run})
+        self._steps[saves, True] = type(f"{self.name}_", (Step, self.base), {"run": run, "inplace": True})
 
     def __call__(
         self, x: Tensor, p: float = 0.0, inplace: bool = False, *, q: float = 0.0, saves: str | None = None
@@ -267,7 +267,9 @@ class Activation:
         return self._steps[saves or self.saves, bool(inplace)].apply(x, p=p, q=q)
 
 
-def activation(name: str, forward: Rule, gradient: Rule, saves: str = "input") -> Activation:
+def activation(
+    name: str, forward: Rule, gradient: Rule, saves: str = "input", *, base: type[Function] = Function
+) -> Activation:
     """Define an activation on both devices.
 
     Args:
@@ -276,8 +278,9 @@ def activation(name: str, forward: Rule, gradient: Rule, saves: str = "input") -
         gradient: (C++ expression of `a` = dY and `b` = the held tensor, numpy `f(dx, a, b)`); likewise with numbers.
         saves: "input" or "output": `b` is X or Y. With "output", the in-place form saves memory where a gradient is
             needed, too.
+        base: of the operators, for a first step of the gradient that they offer (alpha/autograd/first_step.py).
     """
-    return Activation(name, forward, gradient, saves)
+    return Activation(name, forward, gradient, saves, base)
 
 
 def in_place(step: type[Function], written_as: str) -> type[Function]:

@@ -6,11 +6,12 @@ Their gradient needs no more than the sign of their result, or whether it is a b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from alpha.autograd.first_step import FirstStep
 from alpha.autograd.function import Function
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
@@ -43,54 +44,6 @@ def one_or(p: float, one: Array, dtype: np.dtype[Any]) -> Array:
     return np.where(one, dtype.type(1), dtype.type(p))
 
 
-RELU = activation(
-    "relu",
-    ("a < 0 ? 0 : a", lambda y, a: np.maximum(a, 0, out=y)),  # NaN stays NaN, and so passes its gradient
-    ("b <= 0 ? 0 : a", lambda dx, a, b: _drop(dx, a, b <= 0)),
-    saves="output",
-)
-
-
-relu_forward, relu_backward = RELU.forward, RELU.backward
-
-
-def _leaky_cpu(y: Array, a: Array, p: float) -> None:
-    scaled = a * a.dtype.type(p)
-    if TINY < abs(p) < 1 / TINY:
-        (np.maximum if p <= 1 else np.minimum)(a, scaled, out=y)
-    else:  # 0 * inf is NaN, which only a <= 0 may give
-        y[...] = np.where(a > 0, a, scaled)
-
-
-LEAKY_RELU = activation(
-    "leaky_relu",
-    ("a > 0 ? a : p * a", _leaky_cpu),
-    ("b > 0 ? a : p * a", lambda dx, a, b, p: np.multiply(a, one_or(p, b > 0, a.dtype), out=dx)),
-    saves="output",
-)
-
-
-leaky_relu_forward, leaky_relu_backward = LEAKY_RELU.forward, LEAKY_RELU.backward
-
-
-LEAKY_RELU.add_rule("input", leaky_relu_backward)
-
-
-def _hardtanh_gradient_cpu(dx: Array, a: Array, b: Array, p: float, q: float) -> None:
-    dx[...] = np.where((b >= b.dtype.type(p)) | (b <= b.dtype.type(q)), 0, a)
-
-
-HARDTANH = activation(  # p is the upper bound, q the lower one
-    "hardtanh",
-    ("a > p ? p : a < q ? q : a", lambda y, a, p, q: np.clip(a, a.dtype.type(q), a.dtype.type(p), out=y)),
-    ("b >= p || b <= q ? 0 : a", _hardtanh_gradient_cpu),
-    saves="output",
-)
-
-
-hardtanh_forward, hardtanh_backward = HARDTANH.forward, HARDTANH.backward
-
-
 # -- as a part of other operators ---------------------------------------------------------------------
 
 
@@ -120,6 +73,139 @@ class Rectifier(NamedTuple):
         if self.slope:
             return leaky_relu_backward(dY, Z, p=self.slope)
         return relu_backward(dY, Z) if self.bound == math.inf else hardtanh_backward(dY, Z, p=self.bound)
+
+
+# where the sign of what a rectifier was given is from, see cuda/batchnorm/gradient_rows.cuh
+NOT_RECTIFIED, FROM_X, FROM_Y, FROM_OUTPUT, FROM_SUM = range(5)
+
+
+class RectifierStep(FirstStep):
+    """dZ = rectifier.gradient(dY + other), with the sums of channels if `normalized` has what they need.
+
+    Args:
+        sign: where the sign of what the rectifier was given is from.
+        maps: "X", "Y" and "residual", as far as `sign` and the sums need them, of the form of dY.
+        normalized: of a batch normalisation: "mean", "var", "weight" and "bias" (C,), as far as there are some, and the
+            numbers "eps" and "smallest"; without any, nothing is added up.
+
+    Attributes:
+        part: (2, parts, C), the sums over parts of the rows, if the step was taken and they were asked for.
+    """
+
+    def __init__(
+        self, rectifier: Rectifier, sign: int, maps: Mapping[str, Array], normalized: Mapping[str, Any] | None = None
+    ) -> None:
+        self.rectifier, self.sign, self.maps, self.normalized = rectifier, sign, maps, normalized or {}
+        self.part: Array | None = None
+
+    def fits(self, dY: Array) -> bool:
+        """True if the arrays are of the dtype of dY and begin at multiples of 16 bytes."""
+        maps = [array for array in (self.other, *self.maps.values()) if array is not None]
+        columns = [array for array in self.normalized.values() if isinstance(array, type(dY))]
+        return all(array.dtype == dY.dtype for array in maps) and all(a.address % 16 == 0 for a in (*maps, *columns))
+
+    @property
+    def is_elementwise(self) -> bool:
+        """True if dZ = rectifier.gradient(dY), which the result of the rectifier alone decides."""
+        return self.sign == FROM_Y and not self.normalized and self.other is None
+
+    @property
+    def operands(self) -> dict[str, Any]:
+        """Arrays and numbers of a launch."""
+        given = {**self.maps, "other": self.other, "eps": 0.0, "smallest": 0.0, **self.normalized}
+        return {f"behind {name}": value for name, value in given.items()} | {
+            "behind slope": self.rectifier.slope,
+            "behind bound": self.rectifier.bound,
+        }
+
+    def note_taken(self, part: Array | None) -> None:
+        """Take note that dZ was made, and of the sums; the other gradient is not needed any more."""
+        self.part, self.other, self.taken = part, None, True
+
+
+class RectifierFunction(Function):
+    """A function whose gradient begins with that of a rectifier, which needs no more than the output.
+
+    The output is the last of its saved arrays.
+    """
+
+    offers_first_step = True
+
+    @property
+    def rectified_by(self) -> Rectifier | None:
+        """The rectifier that makes the output; None if there is none."""
+        return None
+
+    def first_step(self) -> FirstStep | None:
+        rectifier = self.rectified_by
+        if rectifier is None or isinstance(self.saved[-1], np.ndarray):
+            return None
+        return RectifierStep(rectifier, FROM_Y, {"Y": self.saved[-1]})
+
+
+# -- as operators -----------------------------------------------------------------------------------
+
+
+class _Relu(RectifierFunction):
+    rectified_by = Rectifier()
+
+
+class _LeakyRelu(RectifierFunction):
+    p: float
+
+    @property
+    def rectified_by(self) -> Rectifier | None:
+        return Rectifier(self.p) if self.p > 0 else None  # a slope of 0 times inf is NaN
+
+
+RELU = activation(
+    "relu",
+    ("a < 0 ? 0 : a", lambda y, a: np.maximum(a, 0, out=y)),  # NaN stays NaN, and so passes its gradient
+    ("b <= 0 ? 0 : a", lambda dx, a, b: _drop(dx, a, b <= 0)),
+    saves="output",
+    base=_Relu,
+)
+
+
+relu_forward, relu_backward = RELU.forward, RELU.backward
+
+
+def _leaky_cpu(y: Array, a: Array, p: float) -> None:
+    scaled = a * a.dtype.type(p)
+    if TINY < abs(p) < 1 / TINY:
+        (np.maximum if p <= 1 else np.minimum)(a, scaled, out=y)
+    else:  # 0 * inf is NaN, which only a <= 0 may give
+        y[...] = np.where(a > 0, a, scaled)
+
+
+LEAKY_RELU = activation(
+    "leaky_relu",
+    ("a > 0 ? a : p * a", _leaky_cpu),
+    ("b > 0 ? a : p * a", lambda dx, a, b, p: np.multiply(a, one_or(p, b > 0, a.dtype), out=dx)),
+    saves="output",
+    base=_LeakyRelu,
+)
+
+
+leaky_relu_forward, leaky_relu_backward = LEAKY_RELU.forward, LEAKY_RELU.backward
+
+
+LEAKY_RELU.add_rule("input", leaky_relu_backward)
+
+
+def _hardtanh_gradient_cpu(dx: Array, a: Array, b: Array, p: float, q: float) -> None:
+    dx[...] = np.where((b >= b.dtype.type(p)) | (b <= b.dtype.type(q)), 0, a)
+
+
+HARDTANH = activation(  # p is the upper bound, q the lower one
+    "hardtanh",
+    ("a > p ? p : a < q ? q : a", lambda y, a, p, q: np.clip(a, a.dtype.type(q), a.dtype.type(p), out=y)),
+    ("b >= p || b <= q ? 0 : a", _hardtanh_gradient_cpu),
+    saves="output",
+)
+
+
+hardtanh_forward, hardtanh_backward = HARDTANH.forward, HARDTANH.backward
 
 
 # -- with the arithmetic before it ----------------------------------------------------------------

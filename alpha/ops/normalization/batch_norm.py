@@ -19,11 +19,22 @@ from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArguments
-from alpha.ops.conv2d.first_step import FROM_OUTPUT, FROM_SUM, FROM_X, FROM_Y, NOT_RECTIFIED, RectifierStep
 from alpha.ops.kernel.arguments import NoImages, check_arguments
 from alpha.ops.kernel.casts import result_type
 from alpha.ops.kernel.options import real
-from alpha.ops.kernel.rectifier import IDENTITY, KeptOutput, Rectified, Rectifier, rectifier_of
+from alpha.ops.kernel.rectifier import (
+    FROM_OUTPUT,
+    FROM_SUM,
+    FROM_X,
+    FROM_Y,
+    IDENTITY,
+    NOT_RECTIFIED,
+    KeptOutput,
+    Rectified,
+    Rectifier,
+    RectifierStep,
+    rectifier_of,
+)
 from alpha.ops.normalization import batch_norm_cpu as batchnorm_cpu
 from alpha.ops.normalization import batch_norm_cuda as batchnorm_cuda
 
@@ -195,6 +206,7 @@ class BatchNorm(Function):
         keeps_output: whether Y and the residual are kept for that, and X is not.
     """
 
+    offers_first_step = True
     can_keep_output = keeps_output = has_residual = False
     rectifier: Rectifier | None = None
     _again_output: Callable[[], Again | None] = staticmethod(lambda: None)

@@ -12,11 +12,20 @@ from alpha.autograd.memory_mode import SMALLEST_WEIGHT
 from alpha.core.numerics import FLOAT32
 from alpha.core.primitive import Array
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArguments
-from alpha.ops.conv2d.first_step import FROM_OUTPUT, FROM_SUM, FROM_X, FROM_Y, NOT_RECTIFIED
-from alpha.ops.conv2d.magnitudes import needs_magnitude
+from alpha.ops.conv2d.magnitudes import magnitude_parts, needs_magnitude
 from alpha.ops.kernel.casts import CUDA_TYPES, require_float32, require_same_float, vector_width
-from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, ScalarArg, Table
-from alpha.ops.kernel.rectifier import IDENTITY, KeptOutput, Rectified, Rectifier
+from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, ScalarArg
+from alpha.ops.kernel.rectifier import (
+    FROM_OUTPUT,
+    FROM_SUM,
+    FROM_X,
+    FROM_Y,
+    IDENTITY,
+    NOT_RECTIFIED,
+    KeptOutput,
+    Rectified,
+    Rectifier,
+)
 from alpha.ops.kernel.sums import MEETING_STATE, column_block, column_splits
 
 MERGE, MERGE_MANY = (32, 16), (2, 256)  # blocks that join segments, or thousands: channels, lanes
@@ -204,14 +213,6 @@ def _macros(dtype: np.dtype[Any], vector: int) -> dict[str, int | str]:
     return {"TYPE": CUDA_TYPES[dtype], "VECTOR": vector}
 
 
-def _magnitude(
-    found: bool, beside: str = ""
-) -> tuple[tuple[ArrayArg | None, Table | None], dict[str, int], dict[str, Buffer]]:
-    """Additions to a kernel that may find the magnitude of its result: arguments, macros, outputs of its plan."""
-    outputs = {"magnitude": Buffer((1,), np.dtype(np.uint32), beside)} if found else {}
-    return (ArrayArg("magnitude"), MEETING_STATE) if found else (None, None), {"MAGNITUDE": int(found)}, outputs
-
-
 def _numbers(C: int, first: str, second: str) -> dict[str, Buffer]:
     """Two float32 numbers per channel, in one block."""
     return {first: Buffer((C,), FLOAT32), second: Buffer((C,), FLOAT32, beside=first)}
@@ -277,7 +278,7 @@ def plan_apply(
         vector = min(vector, 4)  # wider packs do not fit the registers
     block, tiles, lanes = _columns(R, C, vector)
     rows = 8 * lanes
-    meeting, found, outputs = _magnitude(magnitude)
+    meeting, found, outputs = magnitude_parts(magnitude)
     operands = ArrayArg("Y"), *meeting, ArrayArg("X"), ArrayArg("residual") if residual else None
     numbers = (
         *map(ArrayArg, ("mean", "var", "weight", "bias")),
@@ -364,7 +365,7 @@ def _input_gradient(
     vector = min(form.vector, 4)
     block, tiles, lanes = _columns(R, C, vector)
     rows = 8 * lanes
-    meeting, found, outputs = _magnitude(form.magnitude, beside="dw")
+    meeting, found, outputs = magnitude_parts(form.magnitude, beside="dw")
     launch = KernelLaunch(
         "batchnorm/input_gradient.cu",
         "input_gradient",

@@ -5,6 +5,7 @@ This file also has: power averages over windows of NWC, NHWC and NDHWC arrays.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -18,7 +19,8 @@ from alpha.ops.indexing.where import masked_fill
 from alpha.ops.kernel.arguments import check_arguments, unchecked
 from alpha.ops.kernel.casts import as_dtype, as_float32, vector_width
 from alpha.ops.kernel.options import Lengths, integer, lengths, real
-from alpha.ops.pooling.pool_shape import Pooling, PoolShape, Windows, over_images, pool_plan, pooling
+from alpha.ops.kernel.plan import ArrayArg, Buffer, Plan
+from alpha.ops.pooling.pool_shape import Pooling, PoolShape, Windows, over_images, pool_launch, pooling
 from alpha.runtime.cpu import empty as cpu_empty
 
 __all__ = ["avg_pool1d", "avg_pool2d", "avg_pool3d", "lp_pool1d", "lp_pool2d", "lp_pool3d"]
@@ -77,13 +79,22 @@ def _(dY: Array, s: PoolShape) -> Array:
 
 @avg_pool2d_forward.impl("cuda")
 def _(X: Array, s: PoolShape) -> Array:
-    return pool_plan("avg_pool2d", "forward", s, X.dtype, vector_width(X, along=s.C)).launch(X.device, {"X": X})["Y"]
+    return _plan("forward", s, X.dtype, vector_width(X, along=s.C)).launch(X.device, {"X": X})["Y"]
 
 
 @avg_pool2d_backward.impl("cuda")
 def _(dY: Array, s: PoolShape) -> Array:
-    plan = pool_plan("avg_pool2d", "backward", s, dY.dtype, vector_width(dY, along=s.C))
-    return plan.launch(dY.device, {"dY": dY})["dX"]
+    return _plan("backward", s, dY.dtype, vector_width(dY, along=s.C)).launch(dY.device, {"dY": dY})["dX"]
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan(way: str, s: PoolShape, dtype: np.dtype[Any], vector: int) -> Plan:
+    """One kernel: forward X -> Y, backward dY -> dX"""
+    made, given = ("Y", "X") if way == "forward" else ("dX", "dY")
+    result = Buffer((s.N, s.OH, s.OW, s.C) if way == "forward" else (s.N, s.IH, s.IW, s.C), dtype)
+    macros = {"VECTOR": vector, "COUNT_PADDING": int(s.count_padding), "DIVISOR": s.divisor}
+    launch = pool_launch("avg_pool2d", way, s, (ArrayArg(made), ArrayArg(given)), result, macros)
+    return Plan(f"avg_pool2d_{way}", (launch,), {made: result})
 
 
 # -- the functions ----------------------------------------------------------------------------------

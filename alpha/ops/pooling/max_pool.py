@@ -12,32 +12,30 @@ from typing import Any
 
 import numpy as np
 
-from alpha.autograd.function import Function
+from alpha.autograd.function import Edge, Function
+from alpha.autograd.memory_mode import FAST
+from alpha.autograd.memory_mode import setting as memory
 from alpha.autograd.tracing import traced_whole
-from alpha.autograd.versions import array_of
+from alpha.autograd.versions import Version, array_of
 from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import lengths_of
+from alpha.ops.conv2d.magnitudes import magnitude_parts, needs_magnitude
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.casts import BLOCK, as_dtype, as_float32, vector_width
+from alpha.ops.kernel.casts import BLOCK, NUMBER_TYPES, as_dtype, as_float32, vector_width
 from alpha.ops.kernel.operands import INT64
 from alpha.ops.kernel.options import FORMS, Lengths, lengths
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan
+from alpha.ops.kernel.rectifier import IDENTITY, Rectified, Rectifier, RectifierFunction, RectifierStep
 from alpha.ops.kernel.row_indices import NO_PLACE, places, put_rows, take_rows
-from alpha.ops.pooling.pool_shape import (
-    CUDA_TAPS,
-    Pooling,
-    PoolShape,
-    Windows,
-    image_sizes,
-    over_images,
-    pool_plan,
-    pooling,
-)
+from alpha.ops.pooling.pool_shape import Pooling, PoolShape, Windows, image_sizes, over_images, pool_launch, pooling
 from alpha.runtime.cpu import empty as cpu_empty
 
 __all__ = ["max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d"]
+
+CUDA_TAPS = {np.dtype(np.uint8): "uint8_t", np.dtype(np.int32): "int"}
+MEETING_PACKS = 8  # of a thread whose block meets the others: fewer blocks come
 
 
 @primitive
@@ -49,8 +47,13 @@ def max_pool2d_forward(X: Array, s: PoolShape) -> tuple[Array, Array]:
 
 
 @primitive
-def max_pool2d_backward(dY: Array, I: Array, s: PoolShape) -> Array:
-    """dX: each dY to the tap that was the maximum   dY, I (N, OH, OW, C) -> dX (N, IH, IW, C)"""
+def max_pool2d_backward(dY: Array, I: Array, s: PoolShape, rectified: Rectified | None = None) -> Array:
+    """dX: each dY to the tap that was the maximum   dY, I (N, OH, OW, C) -> dX (N, IH, IW, C)
+
+    Args:
+        rectified: by what, if X is the result of a rectifier, and Y, the maxima, which have the sign of what this was
+            given. The result is then the gradient of that.
+    """
 
 
 @primitive
@@ -130,8 +133,11 @@ def _(X: Array, s: PoolShape) -> tuple[Array, Array]:
 
 
 @max_pool2d_backward.impl("cpu")
-def _(dY: Array, I: Array, s: PoolShape) -> Array:
+def _(dY: Array, I: Array, s: PoolShape, rectified: Rectified | None = None) -> Array:
     dtype, dY = dY.dtype, as_float32(dY)
+    if rectified is not None:
+        assert rectified.Y is not None
+        dY = rectified.rectifier.gradient(dY, as_float32(rectified.Y))
     dX = cpu_empty((s.N, s.IH, s.IW, s.C), dY.dtype)
     taps = list(_taps(s))
 
@@ -171,14 +177,46 @@ def _(I: Array, s: PoolShape) -> Array:
 
 @max_pool2d_forward.impl("cuda")
 def _(X: Array, s: PoolShape) -> tuple[Array, Array]:
-    found = pool_plan("max_pool2d", "forward", s, X.dtype, vector_width(X, along=s.C)).launch(X.device, {"X": X})
+    found = _plan_forward(s, X.dtype, vector_width(X, along=s.C)).launch(X.device, {"X": X})
     return found["Y"], found["I"]
 
 
+@functools.lru_cache(maxsize=4096)
+def _plan_forward(s: PoolShape, dtype: np.dtype[Any], vector: int) -> Plan:
+    Y, I = (Buffer((s.N, s.OH, s.OW, s.C), kind) for kind in (dtype, s.tap_dtype))
+    launch = pool_launch("max_pool2d", "forward", s, tuple(map(ArrayArg, "YIX")), Y, _macros(s, vector))
+    return Plan("max_pool2d_forward", (launch,), {"Y": Y, "I": I})
+
+
+def _macros(s: PoolShape, vector: int, rectified: bool = False, magnitude: bool = False) -> dict[str, Any]:
+    own = {"VECTOR": vector, "DH": s.dh, "DW": s.dw, "TAP": CUDA_TAPS[s.tap_dtype]}
+    packs = MEETING_PACKS if magnitude else 1
+    return {**own, "RECTIFIED": int(rectified), "MAGNITUDE": int(magnitude), "PACKS": packs}
+
+
 @max_pool2d_backward.impl("cuda")
-def _(dY: Array, I: Array, s: PoolShape) -> Array:
-    plan = pool_plan("max_pool2d", "backward", s, dY.dtype, vector_width(dY, I, along=s.C))
-    return plan.launch(dY.device, {"dY": dY, "I": I})["dX"]
+def _(dY: Array, I: Array, s: PoolShape, rectified: Rectified | None = None) -> Array:
+    rectifier, given = None, {"dY": dY, "I": I}
+    if rectified is not None:
+        rectifier, given["Y"] = rectified.rectifier, rectified.Y
+    plan = _plan_backward(s, dY.dtype, vector_width(*given.values(), along=s.C), rectifier, needs_magnitude(dY))
+    found = plan.launch(dY.device, given)
+    dX = found["dX"]
+    dX.magnitude = found.get("magnitude")
+    return dX
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan_backward(
+    s: PoolShape, dtype: np.dtype[Any], vector: int, rectifier: Rectifier | None, magnitude: bool
+) -> Plan:
+    dX, rectified = Buffer((s.N, s.IH, s.IW, s.C), dtype), rectifier is not None
+    meeting, _, outputs = magnitude_parts(magnitude)
+    operands = ArrayArg("dX"), *meeting, ArrayArg("dY"), ArrayArg("I"), ArrayArg("Y") if rectified else None
+    numbers = map(NUMBER_TYPES[dtype], rectifier or IDENTITY)
+    macros = _macros(s, vector, rectified, magnitude)
+    launch = pool_launch("max_pool2d", "backward", s, (*operands, *numbers), dX, macros)
+    return Plan("max_pool2d_backward", (launch,), {"dX": dX, **outputs})
 
 
 @max_pool2d_indices.impl("cuda")
@@ -207,9 +245,15 @@ def _plan_indices(s: PoolShape) -> Plan:
 class MaxPool2d(Function):
     """Y = max over windows   X (N, IH, IW, C) -> Y (N, OH, OW, C)
 
+    The maxima have the sign of the numbers that they are, so the first step of a rectifier's gradient needs no more
+    than them. They are kept for it where the next layer keeps them, too, and not guarded: without them it is not taken.
+
     Args of forward:
         found: (Y, taps) if the caller has computed them.
     """
+
+    takes_first_steps = True
+    _maxima: Sequence[tuple[Version, int]] = ()  # the version of Y, and its value then, if Y is kept
 
     def forward(self, X: Array, *, shape: PoolShape, found: tuple[Array, Array] | None = None) -> Array:
         self.s = shape
@@ -217,8 +261,36 @@ class MaxPool2d(Function):
         self.save(taps)
         return Y
 
+    def _record(self, inputs: Sequence[Tensor | None], tensors: Sequence[Tensor], Y: Array) -> None:
+        x = inputs[0]
+        kept = memory.name == FAST and x is not None and _may_take_step(x._node, Y)
+        if kept:
+            self.save(*self.saved, Y)
+        super()._record(inputs, tensors, Y)
+        if kept:
+            self._maxima, self._guards = self._guards, []
+
+    def keep_output(self, output: Tensor) -> None:
+        if not self._maxima and _may_take_step(self.edges[0], output.array):
+            self.save(*self.saved, output.array)
+            self._maxima = [(output._version, output._version.value)]
+
     def backward(self, dY: Array) -> Any:
-        return max_pool2d_backward(dY, self.saved[0], self.s)
+        taps, *maxima = self.saved
+        step = self.behind
+        written = any(version.value != value for version, value in self._maxima)
+        if not maxima or written or not isinstance(step, RectifierStep) or not step.is_elementwise:
+            return max_pool2d_backward(dY, taps, self.s)
+        dZ = max_pool2d_backward(dY, taps, self.s, Rectified(step.rectifier, None, maxima[0]))
+        step.note_taken(None)
+        return dZ
+
+
+def _may_take_step(made_by: Edge, Y: Array) -> bool:
+    """True if a rectifier on a GPU has made the input of a pool, which may take the first step of its gradient."""
+    if not isinstance(made_by, RectifierFunction) or isinstance(Y, np.ndarray):
+        return False
+    return made_by.first_run is None and made_by.rectified_by is not None
 
 
 @traced_whole

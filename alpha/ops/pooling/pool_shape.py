@@ -6,9 +6,8 @@ of three axes is one over height and width, and then one over the depth.
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from alpha.errors import ShapeError
 from alpha.ops.kernel.arguments import NoImages
 from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, stream_grid
 from alpha.ops.kernel.options import FORMS, Lengths, lengths
-from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan
+from alpha.ops.kernel.plan import Buffer, KernelLaunch
 from alpha.runtime import workers
 
 PARTS = 4  # of the images, for each worker of the cpu
@@ -221,34 +220,20 @@ def over_images(N: int, body: Any) -> None:
     workers.parallel_for(N, max(1, -(-N // (PARTS * workers.count()))), body)
 
 
-@functools.lru_cache(maxsize=4096)
-def pool_plan(kind: str, way: str, s: PoolShape, dtype: np.dtype[Any], vector: int) -> Plan:
-    """One kernel: forward X -> Y, I; backward dY, I -> dX. An average has no taps I of the largest."""
-    whole, pooled = (s.N, s.IH, s.IW, s.C), (s.N, s.OH, s.OW, s.C)
-    result = Buffer(pooled if way == "forward" else whole, dtype)
-    names: tuple[str, ...] = ("Y", "I", "X") if way == "forward" else ("dX", "dY", "I")
-    outputs = {names[0]: result}
-    if kind == "avg_pool2d":
-        names = tuple([name for name in names if name != "I"])
-        macros: dict[str, Any] = {"COUNT_PADDING": int(s.count_padding), "DIVISOR": s.divisor}
-    else:
-        outputs |= {"I": Buffer(pooled, s.tap_dtype)} if way == "forward" else {}
-        macros = {"DH": s.dh, "DW": s.dw, "TAP": CUDA_TAPS[s.tap_dtype]}
-    launch = KernelLaunch(
+def pool_launch(
+    kind: str, way: str, s: PoolShape, operands: Sequence[Any], result: Buffer, macros: Mapping[str, Any]
+) -> KernelLaunch:
+    """The launch that makes a result, Y "forward" or dX "backward"; a thread makes VECTOR elements, PACKS times."""
+    return KernelLaunch(
         f"pool2d/{kind}.cu",
         f"{kind}_{way}",
-        -(-result.size // (BLOCK * vector)),
+        -(-result.size // (BLOCK * macros["VECTOR"] * macros.get("PACKS", 1))),
         BLOCK,
-        (*map(ArrayArg, names), s.N, s.IH, s.IW, s.C, s.OH, s.OW),
+        (*operands, s.N, s.IH, s.IW, s.C, s.OH, s.OW),
         {
-            "TYPE": CUDA_TYPES[dtype],
-            "VECTOR": vector,
-            "INDEX": stream_grid(result.size, vector)[1]["INDEX"],
+            "TYPE": CUDA_TYPES[result.dtype],
+            "INDEX": stream_grid(result.size, macros["VECTOR"])[1]["INDEX"],
             **s.macros(),
             **macros,
         },
     )
-    return Plan(f"{kind}_{way}", (launch,), outputs)
-
-
-CUDA_TAPS = {np.dtype(np.uint8): "uint8_t", np.dtype(np.int32): "int"}

@@ -100,7 +100,10 @@ MORE: dict[str, list[tuple[Any, ...]]] = {
         (normal(9000, 72), normal(2, 600, 72), normal(9000, 72), normal(72), positive(72), normal(72), None, 1e-5)
     ],
     "max_pool2d_forward": [(normal(3, 40, 30, 8), LARGE)],
-    "max_pool2d_backward": [(*primitive_calls.taps(LARGE), LARGE)],
+    "max_pool2d_backward": [
+        (*primitive_calls.taps(LARGE), LARGE),
+        primitive_calls.rectified_pool(LARGE, Rectifier(0.2)),
+    ],
     "avg_pool2d_forward": [(normal(3, 40, 30, 8), LARGE)],
     "avg_pool2d_backward": [(normal(3, 20, 15, 8), LARGE)],
     "wide_sum_axis1": [(normal(1, 70_000, 12), True, 70_000)],

@@ -295,7 +295,8 @@ def test_who_reads_the_magnitude_of_an_array() -> None:
     assert found["magnitude"] == {
         "magnitudes.magnitude_of",
         *("__init__.conv2d", "__init__.backward"),  # a keyword, and the gradient that backward is given
-        *("batch_norm_cuda._with_magnitude", "batch_norm_cuda._gradients", "batch_norm_cuda._magnitude"),
+        *("batch_norm_cuda._with_magnitude", "batch_norm_cuda._gradients", "batch_norm_cuda._input_gradient"),
+        *("magnitudes.magnitude_parts", "max_pool._"),
         *("conv_batch_norm.convolved_and_normalized", "conv_batch_norm._joined"),
     }
 

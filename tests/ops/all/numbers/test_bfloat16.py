@@ -40,7 +40,6 @@ LOWERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
             "take_rows",
             "avg_pool2d_forward",
             "avg_pool2d_backward",
-            "max_pool2d_backward",
         )
     },
     "sample": ((0,), (BF16,)),
@@ -59,6 +58,7 @@ LOWERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     "conv2d_backward_weight": ((0, 1), (F32,)),
     "softmax_cross_entropy": ((0,), (F32, BF16)),
     "max_pool2d_forward": ((0,), (BF16, U8)),
+    "max_pool2d_backward": ((0, 3), (BF16,)),
     "compare": ((0, 1), ("bool",)),
     "running_extreme": ((0,), ("int64",)),
     "running_log_sum": ((0,), (BF16,)),
@@ -94,7 +94,10 @@ MORE: dict[str, list[tuple[tuple[int, ...], tuple[Any, ...]]]] = {
     ],
     "channel_statistics": [((0,), (normal(90, 32), normal(32), positive(32), 0.3, 90))],
     "max_pool2d_forward": [((0,), (normal(2, 7, 6, 16), _wide))],
-    "max_pool2d_backward": [((0,), (*primitive_calls.taps(_wide), _wide))],
+    "max_pool2d_backward": [
+        ((0,), (*primitive_calls.taps(_wide), _wide)),
+        ((0, 3), primitive_calls.rectified_pool(_wide, Rectifier(0.25))),
+    ],
     "avg_pool2d_backward": [((0,), (normal(2, 4, 3, 16), _wide))],
 }
 
