@@ -3,24 +3,26 @@
 //
 // dZ is dY; with RECTIFIED FROM_X or FROM_OUTPUT (gradient_rows.cuh), it is the gradient of what a rectifier was given.
 // With FROM_OUTPUT and FROM_SUM, Y and the residual are read in place of X; with FROM_SUM the residual may be null.
+// With BEHIND, X is the result of a rectifier, and dX the gradient of what this was given.
 // dX, dY, X, Y, residual (R, C) of TYPE, everything else (C,).
 // Grid: (ceil(R / rows), ceil(C / (VECTOR tx))); a block takes `rows` rows. Block: (tx, ty), at most 512
 // threads. No shared memory: a thread keeps its columns' numbers.
 // Macros: TYPE float | bfloat16; VECTOR 1 | 4 divides C, arrays are aligned to packs; RECTIFIED any but FROM_Y;
-// MAGNITUDE 1: `magnitude` gets the bits of the largest finite magnitude of dX, see fp16_terms.cuh, and the blocks meet
-// in two words `state`, which are 0 before and again at the end; else 0.
+// BEHIND 0 | 1, which needs X; MAGNITUDE 1: `magnitude` gets the bits of the largest finite magnitude of dX, see
+// fp16_terms.cuh, and the blocks meet in two words `state`, which are 0 before and again at the end; else 0.
 #include "batchnorm/gradient_rows.cuh"
 #include "common/fp16_terms.cuh"
 #include "common/largest.cuh"
 
-constexpr bool MAGNITUDE = ALPHA_MAGNITUDE;
+constexpr bool BEHIND = ALPHA_BEHIND, MAGNITUDE = ALPHA_MAGNITUDE;
 
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     input_gradient(T* __restrict__ dX, unsigned* magnitude, unsigned* state, const T* __restrict__ dY,
                    const T* __restrict__ X, const T* __restrict__ Y, const T* __restrict__ residual,
                    const float* __restrict__ mean, const float* __restrict__ var, const float* __restrict__ weight,
                    const float* __restrict__ bias, const float* __restrict__ dweight, const float* __restrict__ dbias,
-                   float eps, float smallest, float slope, float bound, int R, int C, int rows, int batch) {
+                   float eps, float smallest, float slope, float bound, float behind_slope, float behind_bound, int R,
+                   int C, int rows, int batch) {
   const int c = (blockIdx.y * blockDim.x + threadIdx.x) * V;
   unsigned largest = 0;
   if (c < C) {
@@ -37,7 +39,8 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
       shift.v[i] *= -a / R;
     }
     const Segment segment = segment_rows(blockIdx.x, rows, R);
-    const bool reads_x = !UNDONE && (batch || RECTIFIED == FROM_X);
+    const bool reads_x = !UNDONE && (batch || RECTIFIED == FROM_X || BEHIND);
+    const Rectifier<float> behind = {behind_slope, behind_bound};
     auto load = [&](int r) {
       const size_t at = size_t(r) * C + c;
       const Pack<float, V> none = {};
@@ -54,6 +57,7 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
         const float through =
             batch ? centred(row, normalized, undone, i) * tilt.v[i] + shift.v[i] : 0;  // not 0 times a mean of inf
         g.v[i] = normalized.scale.v[i] * g.v[i] + through;
+        if (BEHIND) g.v[i] = behind.gradient(g.v[i], row.x.v[i]);
         if (MAGNITUDE) largest = max(largest, finite_magnitude(g.v[i]));
       }
       store_pack(dX + size_t(r) * C + c, g);

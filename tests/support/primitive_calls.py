@@ -18,7 +18,7 @@ from alpha.ops.conv2d.channel_statistics import StatisticsArguments
 from alpha.ops.conv2d.shape import conv_shape
 from alpha.ops.image.grid_sample import Sampling
 from alpha.ops.image.interpolate import Resampling
-from alpha.ops.kernel.rectifier import KeptOutput, Rectified, Rectifier
+from alpha.ops.kernel.rectifier import KeptOutput, Rectified, RectifiedInput, Rectifier
 from alpha.ops.kernel.row_indices import NO_PLACE
 from alpha.ops.kernel.views import View
 from alpha.ops.noise.dropout import Outcome
@@ -239,6 +239,15 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     ],
     "batch_norm_gradients": [
         *(
+            (normal(R, C), RectifiedInput(normal(R, C), behind), normal(C), positive(C), normal(C), 1e-5, batch, own, R)
+            for R, C, behind, batch, own in (
+                (37, 20, Rectifier(), True, None),
+                (3000, 8, Rectifier(0.25), True, Rectified(Rectifier(0.2), normal(8), None)),
+                (300, 5, Rectifier(bound=0.5), True, Rectified(Rectifier(0.25), None, normal(300, 5))),
+                (50, 8, Rectifier(0.25), False, None),
+            )
+        ),
+        *(
             (normal(R, C), normal(R, C), normal(C), positive(C), normal(C), 1e-5, batch, rectified, R)
             for R, C, batch, rectified in (
                 (37, 20, True, None),
@@ -251,7 +260,7 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
                 # a power of two, so that dZ is exact in bfloat16, too
                 (300, 5, True, Rectified(Rectifier(0.25), None, normal(300, 5))),
             )
-        )
+        ),
     ],
     "batch_norm_gradients_from_output": [
         (normal(R, C), KeptOutput(normal(R, C), residual, rectifier), positive(C), positive(C), normal(C), 1e-5, R)
@@ -483,7 +492,7 @@ def run(function: Primitive, device: str, arguments: tuple[Any, ...], magnitudes
     def put(argument: Any) -> Any:
         if isinstance(argument, list):
             return [put(item) for item in argument]
-        if isinstance(argument, (KeptOutput, Rectified, StatisticsArguments)):
+        if isinstance(argument, (KeptOutput, Rectified, RectifiedInput, StatisticsArguments)):
             return type(argument)(*map(put, argument))
         return target.upload(argument) if isinstance(argument, np.ndarray) else argument
 

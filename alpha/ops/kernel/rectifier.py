@@ -270,6 +270,13 @@ class Rectified(NamedTuple):
     Y: Array | None
 
 
+class RectifiedInput(NamedTuple):
+    """An input X that a rectifier has made, where the gradient asked for is that of what the rectifier was given."""
+
+    X: Array
+    rectifier: Rectifier
+
+
 class KeptOutput(NamedTuple):
     """Arrays that batch normalisation has kept in place of X: Y = rectifier(Z + residual)."""
 

@@ -31,6 +31,7 @@ from alpha.ops.kernel.rectifier import (
     NOT_RECTIFIED,
     KeptOutput,
     Rectified,
+    RectifiedInput,
     Rectifier,
     RectifierStep,
     rectifier_of,
@@ -99,7 +100,7 @@ def batch_norm_training(
 @primitive
 def batch_norm_gradients(
     dY: Array,
-    X: Array,
+    X: Array | RectifiedInput,
     mean: Array,
     var: Array,
     weight: Array,
@@ -112,6 +113,7 @@ def batch_norm_gradients(
     dY, X (..., C), the others (C,) -> dX (..., C), dweight, dbias (C,), dZ (..., C)
 
     Args:
+        X: with the rectifier that has made it, dX is the gradient of what that was given.
         batch: mean and var came from X itself, so that their gradient counts.
         rectified: by what, if a rectifier followed. dZ is then returned if its sign is that of Y, and None if it is
             computed again from X. Without a rectifier, dZ is dY.
@@ -134,7 +136,7 @@ def batch_norm_gradients_from_output(
 def batch_norm_gradients_begun(
     dZ: Array,
     part: Array,
-    kept: Array | KeptOutput,
+    kept: Array | RectifiedInput | KeptOutput,
     mean: Array,
     var: Array,
     weight: Array,
@@ -148,7 +150,8 @@ def batch_norm_gradients_begun(
     Args:
         part: (2, parts, C), the sums over parts of the rows of dZ and of dZ (X - mean), or of dZ (X - mean) /
             sqrt(var + eps) if the output was kept.
-        kept: X, or the output, as for `batch_norm_gradients_from_output`, which needs the bias.
+        kept: X, as for `batch_norm_gradients`, or the output, as for `batch_norm_gradients_from_output`, which needs
+            the bias.
     """
 
 
@@ -206,7 +209,7 @@ class BatchNorm(Function):
         keeps_output: whether Y and the residual are kept for that, and X is not.
     """
 
-    offers_first_step = True
+    offers_first_step = takes_first_steps = True
     can_keep_output = keeps_output = has_residual = False
     rectifier: Rectifier | None = None
     _again_output: Callable[[], Again | None] = staticmethod(lambda: None)
@@ -316,16 +319,24 @@ class BatchNorm(Function):
                 return *self._rest(dY, kept, weight, bias), dY
             return batch_norm_gradients_from_output(dY, kept, self.var, weight, bias, self.eps)
         X, weight, *sign = self.saved
+        given = X if self.behind is None else self._with_step(X, self.behind)
         if self.begun is not None:
-            return *self._rest(dY, X, weight, None), dY
+            return *self._rest(dY, given, weight, None), dY
         rectified = None
         if self.rectifier is not None:
             bias, Y = (None, *sign) if self.sign_from_Y else (*sign, None)
             rectified = Rectified(self.rectifier, bias, Y)
-        return batch_norm_gradients(dY, X, self.mean, self.var, weight, self.eps, self.batch, rectified)
+        return batch_norm_gradients(dY, given, self.mean, self.var, weight, self.eps, self.batch, rectified)
+
+    def _with_step(self, X: Array, step: FirstStep) -> Array | RectifiedInput:
+        """X, with the rectifier that has made it if the first step of its gradient is taken here."""
+        if not isinstance(step, RectifierStep) or not step.is_elementwise or step.maps["Y"] is not X:
+            return X
+        step.note_taken(None)
+        return RectifiedInput(X, step.rectifier)
 
     def _rest(
-        self, dZ: Array, kept: Array | KeptOutput, weight: Array, bias: Array | None
+        self, dZ: Array, kept: Array | RectifiedInput | KeptOutput, weight: Array, bias: Array | None
     ) -> tuple[Array, Array, Array]:
         """The gradients of X, weight and bias after the first step."""
         assert isinstance(self.begun, RectifierStep)

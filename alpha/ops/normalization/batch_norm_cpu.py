@@ -12,7 +12,7 @@ from alpha.core.primitive import Array
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArguments
 from alpha.ops.kernel.casts import as_dtype, as_float32
 from alpha.ops.kernel.elementwise import add
-from alpha.ops.kernel.rectifier import KeptOutput, Rectified, Rectifier
+from alpha.ops.kernel.rectifier import KeptOutput, Rectified, RectifiedInput, Rectifier
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 
@@ -116,7 +116,7 @@ def _away_from_0(weight: Array, smallest: float) -> Array:
 
 def gradients(
     dY: Array,
-    X: Array,
+    X: Array | RectifiedInput,
     mean: Array,
     var: Array,
     weight: Array,
@@ -125,6 +125,7 @@ def gradients(
     rectified: Rectified | None = None,
 ) -> tuple[Array, Array, Array, Array | None]:
     """dX, dweight, dbias, by two passes over the rows; dZ."""
+    X, behind = _input(X)
     shape, dtype, X, dZ = X.shape, X.dtype, as_float32(_rows(X)), dY
     dY = as_float32(_rows(dY))
     if rectified is not None:
@@ -134,6 +135,7 @@ def gradients(
         dZ = None if held is None else as_dtype(dY, dtype).reshape(shape)
     rstd = 1 / np.sqrt(var + X.dtype.type(eps))
     dX, dw, db = _sums_and_dX(dY, lambda start, stop: X[start:stop] - mean, rstd, weight * rstd, batch)
+    dX = dX if behind is None else behind.gradient(dX, X)
     return as_dtype(dX, dtype).reshape(shape), dw, db, dZ
 
 
@@ -152,7 +154,7 @@ def gradients_from_output(
 def gradients_begun(
     dZ: Array,
     part: Array,
-    kept: Array | KeptOutput,
+    kept: Array | RectifiedInput | KeptOutput,
     mean: Array,
     var: Array,
     weight: Array,
@@ -164,12 +166,20 @@ def gradients_begun(
     db, moment = part.sum(axis=1)
     scale = weight / np.sqrt(var + rows.dtype.type(eps))
     if isinstance(kept, KeptOutput):
+        X, behind = kept.Y, None
         centred, rstd = _normalized(kept, weight, bias), np.ones_like(var)
     else:
-        centred, rstd = as_float32(_rows(kept)) - mean, 1 / np.sqrt(var + rows.dtype.type(eps))
+        X, behind = _input(kept)
+        centred, rstd = as_float32(_rows(X)) - mean, 1 / np.sqrt(var + rows.dtype.type(eps))
     dw = moment * rstd
     dX = _input_gradient(rows, lambda start, stop: centred[start:stop].copy(), _Tilt.of(scale, rstd, dw, db, len(rows)))
+    dX = dX if behind is None else behind.gradient(dX, as_float32(_rows(X)))
     return as_dtype(dX, dtype).reshape(shape), dw.astype(var.dtype), db.astype(var.dtype)
+
+
+def _input(X: Array | RectifiedInput) -> tuple[Array, Rectifier | None]:
+    """X, and the rectifier that has made it, if there is one."""
+    return X if isinstance(X, RectifiedInput) else (X, None)
 
 
 def _normalized(kept: KeptOutput, weight: Array, bias: Array | None) -> Array:

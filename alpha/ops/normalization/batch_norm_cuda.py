@@ -24,6 +24,7 @@ from alpha.ops.kernel.rectifier import (
     NOT_RECTIFIED,
     KeptOutput,
     Rectified,
+    RectifiedInput,
     Rectifier,
 )
 from alpha.ops.kernel.sums import MEETING_STATE, column_block, column_splits
@@ -131,7 +132,7 @@ def _with_magnitude(found: dict[str, Array]) -> Array:
 
 def gradients(
     dY: Array,
-    X: Array,
+    X: Array | RectifiedInput,
     mean: Array,
     var: Array,
     weight: Array,
@@ -139,6 +140,7 @@ def gradients(
     batch: bool,
     rectified: Rectified | None = None,
 ) -> tuple[Array, Array, Array, Array | None]:
+    X, behind = X if isinstance(X, RectifiedInput) else (X, None)
     Y = None if rectified is None else rectified.Y
     require_same_float("batch_norm", dY, X, *([] if Y is None else [Y]))
     require_float32("batch_norm", mean, var, weight)
@@ -152,7 +154,7 @@ def gradients(
         sign = FROM_X if Y is None else FROM_Y
         given |= {"bias": rectified.bias} if Y is None else {"Y": Y}
     sizes = *_sizes(*given.values())[2:], needs_magnitude(X)
-    plan = plan_gradients(X.shape, *sizes, batch, sign, rectifier)
+    plan = plan_gradients(X.shape, *sizes, batch, Rectifiers(sign, rectifier, behind))
     found = plan.launch(device, {**given, "eps": float(eps)})
     return *_gradients(found), dY if sign == NOT_RECTIFIED else found.get("dZ")
 
@@ -168,7 +170,7 @@ def gradients_from_output(
         require_float32("batch_norm", array)
     sign = FROM_OUTPUT if residual is None else FROM_SUM
     sizes = *_sizes(Y, *given.values())[2:], needs_magnitude(Y)
-    plan = plan_gradients(Y.shape, *sizes, True, sign, rectifier)
+    plan = plan_gradients(Y.shape, *sizes, True, Rectifiers(sign, rectifier))
     found = plan.launch(Y.device, {**given, "eps": float(eps), "smallest": SMALLEST_WEIGHT})
     return *_gradients(found), found.get("dZ")
 
@@ -176,7 +178,7 @@ def gradients_from_output(
 def gradients_begun(
     dZ: Array,
     part: Array,
-    kept: Array | KeptOutput,
+    kept: Array | RectifiedInput | KeptOutput,
     mean: Array,
     var: Array,
     weight: Array,
@@ -184,7 +186,9 @@ def gradients_begun(
     eps: float,
 ) -> tuple[Array, Array, Array]:
     given = {"dZ": dZ, "var": var, "weight": weight}
-    slope = 1.0
+    slope, behind = 1.0, None
+    if isinstance(kept, RectifiedInput):
+        kept, behind = kept
     if isinstance(kept, KeptOutput):
         slope = kept.rectifier.slope
         given |= {"Y": kept.Y, "bias": bias} | ({} if kept.residual is None else {"residual": kept.residual})
@@ -192,7 +196,7 @@ def gradients_begun(
         given |= {"X": kept, "mean": mean}
     require_same_float("batch_norm", *(given[name] for name in ("dZ", "X", "Y", "residual") if name in given))
     sizes = *_sizes(*given.values())[2:4], needs_magnitude(dZ)
-    plan = plan_begun(dZ.shape, *sizes, "X" in given, "residual" in given, part.shape[1])
+    plan = plan_begun(dZ.shape, *sizes, "X" in given, "residual" in given, part.shape[1], behind)
     numbers = {"part": part, "eps": float(eps), "smallest": SMALLEST_WEIGHT, "slope": slope}
     return _gradients(plan.launch(dZ.device, {**given, **numbers}))
 
@@ -305,16 +309,15 @@ def plan_gradients(
     num_sms: int,
     magnitude: bool,
     batch: bool,
-    sign: int,
-    rectifier: Rectifier,
+    rectifiers: Rectifiers,
 ) -> Plan:
     """Plan of dw and db as sums over segments of rows, which the last block merges; then dX; `shape`: of X (..., C).
 
     magnitude: whether the largest of dX is found, too.
-    sign: where the sign of what the rectifier was given is from. With FROM_Y and FROM_SUM, dZ is made, too, and dX
-        comes from it.
+    rectifiers: with the signs FROM_Y and FROM_SUM, dZ is made, too, and dX comes from it.
     """
     R, C = math.prod(shape[:-1]), shape[-1]
+    sign, rectifier, _ = rectifiers
     if sign != NOT_RECTIFIED:
         vector = min(vector, 4)  # wider packs of so many numbers per column do not fit the registers
     block, tiles, lanes = _columns(R, C, vector)
@@ -338,12 +341,28 @@ def plan_gradients(
         {**_macros(dtype, vector), "RECTIFIED": sign},
     )
     operands = dZ or ArrayArg("dY"), X, Y if undone else None, residual, *numbers
-    form = _GradientForm(shape, dtype, vector, magnitude, batch, NOT_RECTIFIED if sign == FROM_Y else sign)
+    if sign == FROM_Y:
+        rectifiers = rectifiers._replace(sign=NOT_RECTIFIED)
+    form = _GradientForm(shape, dtype, vector, magnitude, batch, rectifiers)
     gradient, outputs = _input_gradient(form, operands, constants)
     if has_dZ:
         outputs["dZ"] = Buffer(shape, dtype)
     workspaces = {"part": Buffer((2, splits, C), FLOAT32)} if several else {}
     return Plan("batch_norm_gradients", (sums, gradient), outputs, workspaces)
+
+
+class Rectifiers(NamedTuple):
+    """Rectifiers around a batch normalisation.
+
+    Attributes:
+        sign: where the sign of what the one before the output was given is from.
+        rectifier: that one.
+        behind: the one that has made X, if dX is the gradient of what that was given.
+    """
+
+    sign: int
+    rectifier: Rectifier
+    behind: Rectifier | None = None
 
 
 class _GradientForm(NamedTuple):
@@ -354,7 +373,7 @@ class _GradientForm(NamedTuple):
     vector: int
     magnitude: bool
     batch: bool
-    sign: int
+    rectifiers: Rectifiers
 
 
 def _input_gradient(
@@ -362,7 +381,7 @@ def _input_gradient(
 ) -> tuple[KernelLaunch, dict[str, Buffer]]:
     """The launch that makes dX of dY or dZ, "dw" and "db", and the outputs of the plan."""
     R, C = math.prod(form.shape[:-1]), form.shape[-1]
-    vector = min(form.vector, 4)
+    vector, (sign, _, behind) = min(form.vector, 4), form.rectifiers
     block, tiles, lanes = _columns(R, C, vector)
     rows = 8 * lanes
     meeting, found, outputs = magnitude_parts(form.magnitude, beside="dw")
@@ -373,20 +392,29 @@ def _input_gradient(
         block,
         (
             *(ArrayArg("dX"), *meeting, *operands, ArrayArg("dw"), ArrayArg("db"), *constants),
+            *map(np.float32, behind or IDENTITY),
             *(R, C, rows, int(form.batch)),
         ),
-        {**_macros(form.dtype, vector), "RECTIFIED": form.sign, **found},
+        {**_macros(form.dtype, vector), "RECTIFIED": sign, "BEHIND": int(behind is not None), **found},
     )
     return launch, {**outputs, **_numbers(C, "dw", "db"), "dX": Buffer(form.shape, form.dtype)}
 
 
 @functools.lru_cache(maxsize=4096)
 def plan_begun(
-    shape: tuple[int, ...], dtype: np.dtype[Any], vector: int, magnitude: bool, has_X: bool, residual: bool, parts: int
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    vector: int,
+    magnitude: bool,
+    has_X: bool,
+    residual: bool,
+    parts: int,
+    behind: Rectifier | None,
 ) -> Plan:
     """Plan of dw and db from the sums that a convolution has found over `parts` parts of the rows, and of dX from dZ.
 
     has_X: otherwise Y, and a residual if there is one, take the place of X.
+    behind: see `Rectifiers`.
     """
     C = shape[-1]
     sign = NOT_RECTIFIED if has_X else FROM_SUM
@@ -403,5 +431,6 @@ def plan_begun(
     numbers = mean, ArrayArg("var"), ArrayArg("weight"), bias
     operands = ArrayArg("dZ"), *sides, ArrayArg("residual") if residual else None, *numbers
     constants = ScalarArg("eps"), ScalarArg("smallest"), ScalarArg("slope"), np.float32(math.inf)
-    gradient, outputs = _input_gradient(_GradientForm(shape, dtype, vector, magnitude, True, sign), operands, constants)
+    form = _GradientForm(shape, dtype, vector, magnitude, True, Rectifiers(sign, IDENTITY, behind))
+    gradient, outputs = _input_gradient(form, operands, constants)
     return Plan("batch_norm_gradients", (merge, gradient), outputs)

@@ -21,7 +21,7 @@ from alpha import Tensor, nn
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import REGISTRY
 from alpha.nn import functional as F
-from alpha.ops.kernel.rectifier import Rectified, Rectifier
+from alpha.ops.kernel.rectifier import Rectified, RectifiedInput, Rectifier
 from alpha.ops.pooling.pool_shape import PoolShape
 
 F32, BF16, U8 = "float32", "bfloat16", "uint8"
@@ -106,6 +106,8 @@ def lower(values: Any) -> Any:
     """Arrays of float32 as bfloat16, anything else as it is."""
     if isinstance(values, Rectified):
         return values._replace(Y=lower(values.Y))
+    if isinstance(values, RectifiedInput):
+        return values._replace(X=lower(values.X))
     is_float = isinstance(values, np.ndarray) and values.dtype == FLOAT32
     return values.astype(BFLOAT16) if is_float else values
 
@@ -114,6 +116,8 @@ def widen(values: Any) -> Any:
     """Arrays of bfloat16 as float32, anything else as it is."""
     if isinstance(values, Rectified):
         return values._replace(Y=widen(values.Y))
+    if isinstance(values, RectifiedInput):
+        return values._replace(X=widen(values.X))
     return values.astype(np.float32) if isinstance(values, np.ndarray) and values.dtype == BFLOAT16 else values
 
 
