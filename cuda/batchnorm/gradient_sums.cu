@@ -13,8 +13,8 @@
 // `state` has a word per tile that is 0 before and again at the end.
 // Grid: (tiles = ceil(C / (VECTOR tx)), splits). Block: (tx, ty), at most 512 threads, ty a power of two.
 // Shared memory: two packs per thread.
-// merge_gradient_sums: the same from the sums of `parts` parts of the rows, part (2, parts, C), which a convolution wrote
-//   on its way (conv2d/sm90/first_step.cuh). Grid: ceil(C / 2). Block: (2, 256).
+// merge_gradient_sums: the same from the sums of `parts` parts of the rows, part (2, parts, C), which a convolution
+//   wrote on its way (conv2d/sm90/first_step.cuh). Grid: ceil(C / 2). Block: (2, 256).
 // Macros: TYPE float | bfloat16; VECTOR 1 | 4 | 8 (only NOT_RECTIFIED) divides C, arrays are aligned
 // to packs; RECTIFIED as above.
 #include "batchnorm/gradient_rows.cuh"
@@ -30,8 +30,8 @@ __device__ __forceinline__ void operator+=(Sums<N>& a, const Sums<N>& b) {
   a.g += b.g, a.gx += b.gx;
 }
 
-// The sums of columns c .. c + N - 1 over all parts, in lane 0. Every thread of the block must call it; only columns that
-// are `valid` are read.
+// The sums of columns c .. c + N - 1 over all parts, in lane 0. Every thread of the block must call it; only columns
+// that are `valid` are read.
 template <int N>
 __device__ __forceinline__ Sums<N> add_parts(const float* part, int parts, int C, int c, bool valid, Sums<N>* shared) {
   Sums<N> sums = {};

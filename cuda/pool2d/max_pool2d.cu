@@ -8,9 +8,9 @@
 // Macros: TYPE float | double | bfloat16; VECTOR 1 | 4 | 8 divides C, arrays are aligned to packs; INDEX an unsigned
 // type that holds the size; FH FW SH SW PH PW; DH DW, the distance between taps; ADAPTIVE
 // (then those are not read, and IH OH and IW OW are below 2^31); TAP uint8_t | int, which holds the number of a tap.
-// Of the gradient: PACKS of a thread; RECTIFIED 0 (Y is null) | 1; MAGNITUDE 1: `magnitude` gets the bits of the largest
-// finite magnitude of dX, see fp16_terms.cuh, and the blocks meet in two words `state`, which are 0 before and again at
-// the end; else 0.
+// Of the gradient: PACKS of a thread; RECTIFIED 0 (Y is null) | 1; MAGNITUDE 1: `magnitude` gets the bits of the
+// largest finite magnitude of dX, see fp16_terms.cuh, and the blocks meet in two words `state`, which are 0 before and
+// again at the end; else 0.
 #include "common/fp16_terms.cuh"
 #include "common/largest.cuh"
 #include "common/rectifier.cuh"

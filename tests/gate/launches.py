@@ -41,7 +41,6 @@ TESTS = Path(__file__).parents[1]
 sys.path += [str(TESTS / folder) for folder in (".", "support", "ops/all/numbers")]
 import axes_geometry  # noqa: E402
 import conv2d_cases  # noqa: E402
-import first_step_cases  # noqa: E402
 import grouped_geometry  # noqa: E402
 import primitive_calls  # noqa: E402
 import test_bfloat16  # noqa: E402
@@ -201,9 +200,9 @@ def run_row(row: Configuration, s: ConvShape, on: DryDevice) -> None:
     if row.supports_step and s == conv2d_cases.LONG:
         columns = {name: on.zeros((s.IC,), np.float32) for name in ("mean", "var", "weight", "bias")}
         maps = {name: on.zeros(s.X, first.dtype) for name in ("X", "Y", "residual", "other")}
-        for form in first_step_cases.WIDEST:
-            step = first_step_cases.step_of(form, first_step_cases.rectifier_of(form[0], 0.5), {**columns, **maps})
-            first_step_cases.launch(row, (first, second), s, step, on)
+        for form in conv2d_cases.WIDEST_STEPS:
+            step = conv2d_cases.step_of(form, conv2d_cases.rectifier_of_step(form[0], 0.5), {**columns, **maps})
+            conv2d_cases.launch_step(row, (first, second), s, step, on)
 
 
 @functools.cache

@@ -19,14 +19,14 @@ import numpy as np
 from alpha.core.numerics import BFLOAT16, FLOAT32, get_precision
 from alpha.core.primitive import Array, on_every_device
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
-from alpha.ops.conv2d.first_step import StepForm
 from alpha.ops.conv2d.launch import prepare
 from alpha.ops.conv2d.magnitudes import Magnitudes, needs_magnitude
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.plan import cuda_target as cuda_target
-from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Target
+from alpha.ops.conv2d.problem import FORWARD, INPUT, PLAIN, WEIGHT, WITH_STATISTICS, Epilogue, Target
 from alpha.ops.conv2d.select.choose import choose
 from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.conv2d.step_form import StepForm
 from alpha.ops.kernel.casts import as_dtype, as_float32, cast_operands
 from alpha.ops.kernel.rectifier import Rectifier, RectifierFunction, RectifierStep
 from alpha.ops.kernel.sums import sum_axis1
@@ -49,7 +49,7 @@ def conv2d_forward(
     """
     if isinstance(X, np.ndarray):
         return _on_cpu(FORWARD, X, W, s, precision, b, slope)
-    plan, operands = prepare(FORWARD, (X, W), s, precision, b, slope, statistics is not None)
+    plan, operands = prepare(FORWARD, (X, W), s, precision, b, slope, PLAIN if statistics is None else WITH_STATISTICS)
     found = plan.launch(X.device, operands)
     if statistics is not None:
         statistics.take(found)
@@ -79,7 +79,8 @@ def conv2d_backward_input(
     if step is None or not step.fits(dY):
         plan, operands = prepare(INPUT, (dY, W), s, precision, b, slope)
         return plan.launch(dY.device, operands)["dX"]
-    plan, operands = prepare(INPUT, (dY, W), s, precision, b, slope, step=StepForm.of(step, needs_magnitude(dY)))
+    also = Epilogue(step=StepForm.of(step, needs_magnitude(dY)))
+    plan, operands = prepare(INPUT, (dY, W), s, precision, b, slope, also)
     if not plan.facts.get("takes step"):
         return plan.launch(dY.device, operands)["dX"]
     found = plan.launch(dY.device, {**operands, **step.operands})

@@ -16,12 +16,12 @@ import numpy as np
 from alpha import config
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array
-from alpha.ops.conv2d.first_step import StepForm
 from alpha.ops.conv2d.magnitudes import known_magnitudes
 from alpha.ops.conv2d.plan import cuda_target, named_operands, plan_configuration
-from alpha.ops.conv2d.problem import UNKNOWN, WEIGHT, Configuration, ConvProblem, Epilogue, Known, Target
+from alpha.ops.conv2d.problem import PLAIN, UNKNOWN, WEIGHT, Configuration, ConvProblem, Epilogue, Known, Target
 from alpha.ops.conv2d.select.choose import choose
 from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.conv2d.step_form import StepForm
 from alpha.ops.kernel.casts import as_float32, require_float32, require_same_float
 from alpha.ops.kernel.plan import Plan
 from alpha.runtime import Device
@@ -61,11 +61,15 @@ def prepare(
     precision: str,
     bias: Array | None = None,
     slope: float = 1.0,
-    statistics: bool = False,
+    also: Epilogue = PLAIN,
     gradient: np.dtype[Any] = FLOAT32,
-    step: StepForm | None = None,
 ) -> tuple[Plan, dict[str, Any]]:
-    """The plan for arrays on a GPU, and what it is launched with; `gradient`: see `ConvProblem`, `step`: `Epilogue`."""
+    """The plan for arrays on a GPU, and what it is launched with.
+
+    Args:
+        also: whose statistics or step are wanted, too.
+        gradient: see `ConvProblem`.
+    """
     first, second = operands
     require_same_float("conv2d", first, second)
     if (first.block.address + first.offset) % 16 or (second.block.address + second.offset) % 16:
@@ -73,7 +77,7 @@ def prepare(
     if bias is not None:
         bias = _aligned(as_float32(bias))
         require_float32("conv2d: bias", bias)
-    epilogue = bias is not None, slope != 1, statistics, step
+    epilogue = bias is not None, slope != 1, also.statistics, also.step
     known = known_magnitudes(first, second) if operator == WEIGHT and first.dtype is FLOAT32 else UNKNOWN
     made = _cached_plan(operator, s, precision, epilogue, (first.dtype, gradient), known, first.device, _settings())
     return made, named_operands(made, operator, (first, second), bias, slope)

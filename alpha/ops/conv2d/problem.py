@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from alpha.core.numerics import BFLOAT16, FLOAT32
-from alpha.ops.conv2d.first_step import StepForm
 from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.conv2d.step_form import StepForm
 from alpha.ops.kernel.plan import Buffer
 from alpha.runtime import Device
 
@@ -97,6 +97,7 @@ class Epilogue:
 
 
 PLAIN = Epilogue()
+WITH_STATISTICS = Epilogue(statistics=True)
 Known: TypeAlias = tuple[bool, bool]  # whether the largest magnitude of the first and of the second operand is known
 UNKNOWN: Known = (False, False)
 

@@ -366,7 +366,7 @@ class Rectifiers(NamedTuple):
 
 
 class _GradientForm(NamedTuple):
-    """What the launch of the input gradient depends on; see `plan_gradients`."""
+    """Facts on which the launch of the input gradient depends; see `plan_gradients`."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]

@@ -22,7 +22,7 @@ from alpha.ops.conv2d import Conv2d, conv2d_forward
 from alpha.ops.conv2d.channel_statistics import StatisticsArguments
 from alpha.ops.conv2d.launch import prepare
 from alpha.ops.conv2d.magnitudes import magnitude_of, needs_magnitude
-from alpha.ops.conv2d.problem import FORWARD
+from alpha.ops.conv2d.problem import FORWARD, WITH_STATISTICS
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.convolution.conv_arguments import Padding, axes_of
 from alpha.ops.convolution.whole import shape_of_kernels
@@ -61,7 +61,7 @@ def convolved_and_normalized(
     if isinstance(X, np.ndarray):
         Z = conv2d_forward(X, W, s, precision, b)
         return Z, *batch_norm_training(Z, *n)
-    first, given = prepare(FORWARD, (X, W), s, precision, b, statistics=True)
+    first, given = prepare(FORWARD, (X, W), s, precision, b, also=WITH_STATISTICS)
     made = first.outputs["Y"]
     operands = {"weight": n.weight, "offset": n.bias}
     running_mean, running_var, momentum, _ = n.wanted

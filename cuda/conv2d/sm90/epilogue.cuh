@@ -42,7 +42,8 @@ __device__ __forceinline__ Output narrowed(float y) {
     return y;
 }
 
-// Applies the epilogue to 64 rows of a warpgroup and stores them at row_of(row), unless that is null. SUMS: see Epilogue.
+// Applies the epilogue to 64 rows of a warpgroup and stores them at row_of(row), unless that is null. SUMS: see
+// Epilogue.
 template <bool SUMS, class RowOf>
 __device__ __forceinline__ void store_epilogue(float (&sum)[R], const GemmProblem& p, int j0, RowOf row_of) {
   const int thread = hide_from_optimizer(threadIdx.x), g = thread % 32 / 4, t = thread % 4, columns = p.GN - j0;

@@ -4,14 +4,14 @@
 //
 // With SUMS 1 what made the convolution's input is a batch normalisation, whose gradient begins so, and needs two sums
 // of each column:   sums[0, z, j] = sum of dZ,   sums[1, z, j] = sum of dZ (X - mean), over the rows of part z; with
-// FROM_OUTPUT and FROM_SUM of dZ (X - mean) / sqrt(var + eps). There is one part per block among those that share output
-// channels, or with SPLIT_K 1 one per tile of output pixels and images. Rows are added in a fixed order.
+// FROM_OUTPUT and FROM_SUM of dZ (X - mean) / sqrt(var + eps). There is one part per block among those that share
+// output channels, or with SPLIT_K 1 one per tile of output pixels and images. Rows are added in a fixed order.
 //
 // other, X, Y, residual: arrays of the form of dX, of TYPE; mean, var, weight, bias (GN,). Those that RECTIFIED and the
 // macros do not ask for may be null.
-// Macros: TYPE float | bfloat16, that of dX; VECTOR 2; RECTIFIED; SLOPED (1: the slope is not 0); SUMS; OTHER (1: other is added); MAGNITUDE (1:
-// `magnitude` gets the bits of the largest finite magnitude of dZ, and the blocks meet in two words `state`, which are 0
-// before and again at the end). With SUMS 0, RECTIFIED is FROM_Y.
+// Macros: TYPE float | bfloat16, that of dX; VECTOR 2; RECTIFIED; SLOPED (1: the slope is not 0); SUMS; OTHER (1: other
+// is added); MAGNITUDE (1: `magnitude` gets the bits of the largest finite magnitude of dZ, and the blocks meet in two
+// words `state`, which are 0 before and again at the end). With SUMS 0, RECTIFIED is FROM_Y.
 // Static shared memory: FirstStep::Shared. Needs GN in whole packs of 8.
 #pragma once
 #include "batchnorm/gradient_rows.cuh"
@@ -86,8 +86,9 @@ class FirstStep {
   static constexpr int ROWS = 2;  // that a thread has of 64
   static constexpr int PAIRS = SUMS ? BN / 2 : 1;
   using Group = RowPairs[ROWS][MAPS];
-  // Everything is read before the products begin, if the registers hold it beside the sums, so that nobody waits for it.
-  // Otherwise the rows are brought to the L2 cache then, and read in groups, of which DEPTH are under way at a time.
+  // Everything is read before the products begin, if the registers hold it beside the sums, so that nobody waits for
+  // it. Otherwise the rows are brought to the L2 cache then, and read in groups, of which DEPTH are under way at a
+  // time.
   static constexpr int WORDS = MI * GROUPS * int(sizeof(Group)) / 4, SUMS_HELD = MI * R * (IS_FP16 ? 2 : 1),
                        SPARE = CONSUMER_REGISTERS - 56 - SUMS_HELD;
   static constexpr bool AT_ONCE = WORDS <= SPARE;
@@ -132,8 +133,8 @@ class FirstStep {
     }
   }
 
-  // Makes dZ of the sums of a tile, whose scales are undone. `first`: the sums of columns begin anew. All consumers call
-  // it.
+  // Makes dZ of the sums of a tile, whose scales are undone. `first`: the sums of columns begin anew. All consumers
+  // call it.
   template <class PlaceOf>
   __device__ __forceinline__ void operator()(Shared& shared, Ahead& ahead, float (&sum)[MI][R], const GemmProblem& p,
                                              int j0, bool first, PlaceOf place_of) {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import conv2d_cases as cases
 import conv2d_geometry
 import conv2d_reference as reference
-import first_step_cases as cases
 import numpy as np
 import pytest
 from conv2d_cases import arrays_of, hopper, make, operands, reordered
@@ -16,10 +16,10 @@ import alpha
 import alpha.nn.functional as F
 from alpha import Tensor, nn
 from alpha.core.numerics import BFLOAT16
-from alpha.ops.conv2d.first_step import FROM_OUTPUT, FROM_SUM, FROM_X, FROM_Y, RectifierStep
 from alpha.ops.conv2d.problem import INPUT, Configuration
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.kernel.rectifier import FROM_OUTPUT, FROM_SUM, FROM_X, FROM_Y, RectifierStep
 
 TAKERS = [v for v in CONFIGURATIONS if v.supports_step]
 # 2-D maps of one residue and of four, with rows of pixels that no tile fills, and several tiles of channels
@@ -33,7 +33,7 @@ def arrays_for(s: ConvShape, dtype: np.dtype[Any], seed: int = 0) -> dict[str, n
     X, residual, other = (rng.standard_normal(s.X).astype(dtype).astype("float64") for _ in range(3))
     mean, bias = rng.standard_normal((2, s.IC)).astype("float32")
     var, weight = rng.uniform(0.5, 2, (2, s.IC)).astype("float32")
-    Z = (X - mean) / np.sqrt(var + cases.EPS) * weight + bias
+    Z = (X - mean) / np.sqrt(var + cases.STEP_EPS) * weight + bias
     return {
         "X": X,
         "residual": residual,
@@ -56,7 +56,7 @@ def expected(
     dZ = g * np.where(Z > 0, 1, slope)
     centred = a["X"] - a["mean"]
     if sign in (FROM_OUTPUT, FROM_SUM):
-        centred = centred / np.sqrt(a["var"] + cases.EPS)
+        centred = centred / np.sqrt(a["var"] + cases.STEP_EPS)
     return dZ, np.stack([dZ.sum(axis=(0, 1, 2)), (dZ * centred).sum(axis=(0, 1, 2))])
 
 
@@ -77,11 +77,11 @@ def test_a_step_is_what_it_says(row: Configuration) -> None:
         dY, W = (a.astype(dtype) for a in operands(INPUT, s, "float32"))
         dX = reference.backward_input(dY.astype("float64"), W.astype("float64"), s)
         a = arrays_for(s, dtype)
-        for form in cases.FORMS:
+        for form in cases.STEP_FORMS:
             sign = form[0]
             if narrow and sign in (FROM_OUTPUT, FROM_SUM):  # which is never asked for
                 continue
-            rectifier = cases.rectifier_of(sign, SLOPE)
+            rectifier = cases.rectifier_of_step(sign, SLOPE)
             total = a["Z"] + a["residual"] if sign in (FROM_Y, FROM_SUM) else a["Z"]
             Y = np.where(total > 0, total, rectifier.slope * total).astype(dtype)
             host = {**a, "Y": Y.astype("float64")}
@@ -90,7 +90,7 @@ def test_a_step_is_what_it_says(row: Configuration) -> None:
                 for name in ("X", "Y", "residual", "other", "mean", "var", "weight", "bias")
             }
             step = cases.step_of(form, rectifier, given)
-            found = cases.launch(row, (device.upload(dY), device.upload(W)), s, step, device)
+            found = cases.launch_step(row, (device.upload(dY), device.upload(W)), s, step, device)
             if found is None:
                 continue
             taken += 1
@@ -123,8 +123,8 @@ def test_the_order_of_blocks_changes_no_bit() -> None:
     results = []
     for device in (hopper(), reordered("sm_90a"), reordered("sm_90a", 2)):
         given = {name: device.upload(a) for name, a in arrays.items()}
-        step = cases.step_of((FROM_X, True, True), cases.rectifier_of(FROM_X, SLOPE), {**given, "Y": given["X"]})
-        found = cases.launch(row, (device.upload(dY), device.upload(W)), s, step, device)
+        step = cases.step_of((FROM_X, True, True), cases.rectifier_of_step(FROM_X, SLOPE), {**given, "Y": given["X"]})
+        found = cases.launch_step(row, (device.upload(dY), device.upload(W)), s, step, device)
         assert found is not None
         results.append([device.download(found[name]).tobytes() for name in ("dX", "part")])
     assert results[0] == results[1] == results[2]

@@ -170,7 +170,7 @@ def test_after_its_own_first_step(dtype: Any, slope: float) -> None:
 def test_the_sums_of_its_own_step_are_from_a_convolution(
     monkeypatch: pytest.MonkeyPatch, taken: list[RectifierStep]
 ) -> None:
-    """On Hopper a convolution takes the step of a batch normalisation, and this that of the convolution before it."""
+    """A convolution on Hopper takes the step of a batch normalisation, and this that of the convolution before it."""
     monkeypatch.setenv("ALPHA_CONV_KERNEL", "ks_deconv_sm90_tf32_128x64")
     alpha.manual_seed(0)
     modules = nn.Sequential(

@@ -108,7 +108,7 @@ def test_other_dtypes(dtype: str, taken: list[RectifierStep]) -> None:
 
 
 def test_a_pool_finds_the_magnitude_of_its_gradient() -> None:
-    """On Hopper, where a convolution needs it; of what is finite, over all blocks."""
+    """Magnitudes are found on Hopper, where a convolution needs them; of what is finite, over all blocks."""
     device = hopper()
     x = np.random.default_rng(0).standard_normal((4, 40, 40, 8)).astype(np.float32)
     for call in (lambda x: F.max_pool2d(x, 2), lambda x: F.max_pool2d(F.leaky_relu(x, 0.3), 3, 2, 1)):
@@ -159,7 +159,7 @@ def of_another_activation(x: Tensor) -> Tensor:
 
 
 def of_a_slope_of_0(x: Tensor) -> Tensor:
-    """With which 0 times inf is NaN, as a rectifier's gradient never is."""
+    """Products of 0 and inf are NaN, as a rectifier's gradient never is."""
     return F.max_pool2d(F.leaky_relu(x, 0.0), 2)
 
 

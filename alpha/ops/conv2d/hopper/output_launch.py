@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alpha.core.numerics import FLOAT32
-from alpha.ops.conv2d.first_step import StepForm
 from alpha.ops.conv2d.hopper import output_tiles, tile_schedule
 from alpha.ops.conv2d.hopper.output_tiles import Tile
 from alpha.ops.conv2d.problem import Epilogue, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape, as_axes_struct, ndim
+from alpha.ops.conv2d.step_form import StepForm
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, ScalarArg, Table, TensorMaps
 from alpha.ops.kernel.sums import MEETING_STATE
 

@@ -82,7 +82,7 @@ def test_the_kernel_of_the_convolution_computes_it(precision: str, monkeypatch: 
 def test_a_batch_normalisation_behind_it(
     training: bool, last: list[nn.Module], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In training the convolution finds the statistics of what the rectifier makes."""
+    """Statistics in training are those of what the rectifier makes; the convolution finds them."""
     monkeypatch.setenv("ALPHA_CONV_KERNEL", FORWARD["float32"])
     conv, norm = nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8)
     modules = nn.Sequential(conv, nn.LeakyReLU(0.2), norm, *last).train(training)
