@@ -100,9 +100,14 @@ class RectifierStep(FirstStep):
 
     def fits(self, dY: Array) -> bool:
         """True if the arrays are of the dtype of dY and begin at multiples of 16 bytes."""
-        maps = [array for array in (self.other, *self.maps.values()) if array is not None]
-        columns = [array for array in self.normalized.values() if isinstance(array, type(dY))]
-        return all(array.dtype == dY.dtype for array in maps) and all(a.address % 16 == 0 for a in (*maps, *columns))
+        kind, dtype = type(dY), dY.dtype
+        for map_ in (self.other, *self.maps.values()):
+            if map_ is not None and (map_.dtype != dtype or (map_.block.address + map_.offset) % 16):
+                return False
+        for column in self.normalized.values():
+            if type(column) is kind and (column.block.address + column.offset) % 16:
+                return False
+        return True
 
     @property
     def is_elementwise(self) -> bool:
@@ -112,11 +117,13 @@ class RectifierStep(FirstStep):
     @property
     def operands(self) -> dict[str, Any]:
         """Arrays and numbers of a launch."""
-        given = {**self.maps, "other": self.other, "eps": 0.0, "smallest": 0.0, **self.normalized}
-        return {f"behind {name}": value for name, value in given.items()} | {
-            "behind slope": self.rectifier.slope,
-            "behind bound": self.rectifier.bound,
-        }
+        slope, bound = self.rectifier
+        given = {"other": self.other, "eps": 0.0, "smallest": 0.0, "slope": slope, "bound": bound}
+        result = {}
+        for part in (given, self.maps, self.normalized):
+            for name, value in part.items():
+                result[f"behind {name}"] = value
+        return result
 
     def note_taken(self, part: Array | None) -> None:
         """Take note that dZ was made, and of the sums; the other gradient is not needed any more."""
