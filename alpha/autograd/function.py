@@ -90,6 +90,7 @@ class Function:
     recorded_uses = 0  # of the output, by functions that may give it a gradient
     lends = False  # whether a gradient that it returns may be memory that somebody else holds
     output_is_kept = False  # whether another function has saved the output; noted in the memory modes below "fast"
+    would_keep_output = False  # whether `keep_output` is to be told of that in any mode
     layer = NO_LAYER  # whose forward has recorded it, if a recording or a profile asks
     first_run: tuple[FirstRun, int] | None = None  # of a function that must run again, and which operator this is
 
@@ -264,18 +265,20 @@ class Function:
         """Note where the gradients go, and the version of each saved array that is memory of one of the tensors."""
         edges: list[Edge] = []
         read_bytes = []
+        once = memory.name != FAST
         for tensor, needed in zip(inputs, self.needs_input_grad, strict=True):
             read_bytes.append(0 if tensor is None else tensor.array.nbytes)
             node = None if tensor is None or not needed else tensor._node
             if node is not None:
                 node.recorded_uses += 1
+                once = once or node.would_keep_output
             edges.append((node or tensor) if needed else None)
         self.edges, self.read_bytes = tuple(edges), tuple(read_bytes)
         listener = listening.listener
         if listener is not None:
             self.layer = listener.layer
         self.form = form_of(Y)
-        if memory.name != FAST:
+        if once:
             self._save_once(inputs, Y)
         for array in self._saved or ():
             if array is None:

@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd.function import Edge, Function
-from alpha.autograd.memory_mode import FAST
-from alpha.autograd.memory_mode import setting as memory
 from alpha.autograd.tracing import traced_whole
 from alpha.autograd.versions import Version, array_of
 from alpha.core.primitive import Array, primitive
@@ -246,7 +244,8 @@ class MaxPool2d(Function):
     """Y = max over windows   X (N, IH, IW, C) -> Y (N, OH, OW, C)
 
     The maxima have the sign of the numbers that they are, so the first step of a rectifier's gradient needs no more
-    than them. They are kept for it where the next layer keeps them, too, and not guarded: without them it is not taken.
+    than them. They are kept for it only where the next layer keeps them, too, so they take no memory, and not guarded:
+    without them it is not taken.
 
     Args of forward:
         found: (Y, taps) if the caller has computed them.
@@ -262,18 +261,14 @@ class MaxPool2d(Function):
         return Y
 
     def _record(self, inputs: Sequence[Tensor | None], tensors: Sequence[Tensor], Y: Array) -> None:
-        x = inputs[0]
-        kept = memory.name == FAST and x is not None and _may_take_step(x._node, Y)
-        if kept:
-            self.save(*self.saved, Y)
         super()._record(inputs, tensors, Y)
-        if kept:
-            self._maxima, self._guards = self._guards, []
+        self.would_keep_output = _may_take_step(self.edges[0], Y)
 
     def keep_output(self, output: Tensor) -> None:
-        if not self._maxima and _may_take_step(self.edges[0], output.array):
+        if self.would_keep_output:
             self.save(*self.saved, output.array)
             self._maxima = [(output._version, output._version.value)]
+            self.would_keep_output = False
 
     def backward(self, dY: Array) -> Any:
         taps, *maxima = self.saved

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import conv2d_cases
 import numpy as np
 import primitive_calls
 import pytest
@@ -29,7 +30,7 @@ from alpha.ops.conv2d.select.grouped_table import GROUPED
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.image.grid_sample import Sampling
-from alpha.ops.kernel.rectifier import KeptOutput, Rectified, Rectifier
+from alpha.ops.kernel.rectifier import FROM_X, KeptOutput, Rectified, Rectifier
 from alpha.ops.kernel.row_indices import NO_PLACE
 from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.cuda_device import CudaDevice
@@ -255,6 +256,29 @@ def test_convolutions_in_every_order(case: Case) -> None:
     assert_the_same_in_every_order(case.arch, case.compute)
 
 
+STEP_SHAPE = conv_shape("test", (9, 9, 11, 64), (72, 3, 3, 64), (2, 2), (1, 1))
+OF_STEP = {
+    **{name: normal(*STEP_SHAPE.X) for name in ("X", "Y", "residual", "other")},
+    **{name: positive(64) for name in ("mean", "var", "weight", "bias")},
+    "dY": normal(*STEP_SHAPE.Y),
+    "W": normal(*STEP_SHAPE.W),
+}
+
+
+def first_step(on: CudaDevice) -> Bits:
+    """The first step of a batch normalisation's gradient, taken by the input gradient of a convolution."""
+    row = next(row for row in CONFIGURATIONS if row.name == "ks_deconv_sm90_fp16x3_128x64")
+    given = {name: on.upload(a) for name, a in OF_STEP.items()}
+    step = conv2d_cases.step_of((FROM_X, True, True), Rectifier(0.2), given)
+    found = conv2d_cases.launch_step(row, (given["dY"], given["W"]), STEP_SHAPE, step, on)
+    assert found is not None
+    return [on.download(array).tobytes() for array in found.values()]
+
+
+def test_a_first_step_in_every_order() -> None:
+    assert_the_same_in_every_order("sm_90a", first_step)
+
+
 # -- is all of it here ----------------------------------------------------------------------------------------------
 
 
@@ -268,6 +292,8 @@ def test_every_kernel_has_several_blocks_here() -> None:
                 for name in CASES:
                     of_primitive(name, on)
                 filled(on)
+            if arch == "sm_90a":
+                first_step(on)
             for case in CONVOLUTIONS:
                 if case.arch == arch:
                     case.compute(on)
