@@ -71,7 +71,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
   store_pack(I + at, taps);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, ADAPTIVE ? 3 : 4)
+constexpr int RESIDENT = 4 - ADAPTIVE - (RECTIFIED && sizeof(T) == 8);  // blocks, as the registers allow
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     max_pool2d_backward(T* __restrict__ dX, unsigned* magnitude, unsigned* state, const T* __restrict__ dY,
                         const Tap* __restrict__ I, const T* __restrict__ Y, Real slope, Real bound, int N, int IH,
                         int IW, int C, int OH, int OW) {

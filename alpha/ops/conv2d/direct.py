@@ -25,7 +25,7 @@ import numpy as np
 from alpha.ops.conv2d.partial_sums import most_parts, with_partial_sums
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration, ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape, as_struct
-from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan
+from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, ScalarArg
 from alpha.ops.kernel.views import View, plan_copy
 
 if TYPE_CHECKING:
@@ -146,8 +146,8 @@ def direct_forward_sm80(p: ConvProblem, v: Configuration, target: Target) -> Pla
         "direct_forward_sm80",
         grid,
         128,
-        (ArrayArg("Y"), ArrayArg("X"), ArrayArg("W"), as_struct(s), rows),
-        {**v.macros, "BLOCKS": depth},
+        (*map(ArrayArg, "YXW"), ArrayArg("bias", optional=True), ScalarArg("slope"), as_struct(s), rows),
+        {**v.macros, "BLOCKS": depth, "EPILOGUE": int(p.epilogue.changes_results)},
         shared,
     )
     return Plan(v.name, (launch,), {"Y": p.result})
@@ -274,7 +274,7 @@ def _base_plan(p: ConvProblem, v: Configuration, target: Target, operator: str) 
     """The plan of the base for the swapped convolution; its arrays have the names that they have there."""
     assert v.base is not None
     made: Plan = v.base.make(
-        ConvProblem(operator, swapped(p.shape), p.precision, dtype=p.dtype, gradient=p.gradient), v.base, target
+        ConvProblem(operator, swapped(p.shape), p.precision, p.epilogue, p.dtype, p.gradient), v.base, target
     )
     return made
 

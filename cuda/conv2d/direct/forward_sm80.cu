@@ -9,11 +9,13 @@
 //                 32 of K are summed apart and promoted to float32: "float32"
 //   MATH FP16     one scaled fp16 term, 11 bits: "tf32"
 //   MATH BF16     X, W, Y bfloat16
+// With EPILOGUE 1 a bias, which may be null, and a rectifier of `slope` follow.
 // The columns of the fragments are channels in such an order that a lane has 16 contiguous bytes of Y.
 // An infinity or NaN of X or W may also reach pixels of the same rows to which it does not belong.
 // Grid: (blocks, ceil(OC / 64)), any number of blocks. Block: 128.
-// Shared memory: BLOCKS (4096 TERMS + 64) + 4 TERMS ((rows - 1) sh + FH) ((OW - 1) sw + FW) IC bytes, and 16 static.
-// Needs sm_80; takes any shape. Macros: MATH, BLOCKS = ceil(FH even(FW IC) / 32).
+// Shared memory: BLOCKS (4096 TERMS + 64) + 4 TERMS ((rows - 1) sh + FH) ((OW - 1) sw + FW) IC bytes, and 272 static.
+// Needs sm_80; takes any shape. Macros: MATH, EPILOGUE, BLOCKS = ceil(FH even(FW IC) / 32).
+#include "common/rectifier.cuh"
 #include "conv2d/direct/input_rows.cuh"
 #include "conv2d/direct/channel_pairs.cuh"
 
@@ -21,11 +23,12 @@ constexpr int BLOCKS = ALPHA_BLOCKS, STEPS = 2 * BLOCKS, CHANNELS = 64, NF = CHA
 // With one block of K the filters stay in registers. With more they are read again, for two tiles and half of the
 // columns.
 constexpr int MT = BLOCKS == 1 ? 1 : 2, NJ = BLOCKS == 1 ? NF : NF / 2, RESIDENT = BLOCKS == 1 ? 3 : 2;
+constexpr bool EPILOGUE = ALPHA_EPILOGUE;
 constexpr int AT_ONCE = BLOCKS == 1 ? 16 : 24;  // loads under way per thread
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     direct_forward_sm80(Element* __restrict__ Y, const Element* __restrict__ X, const Element* __restrict__ W,
-                        ConvShape s, int most_rows) {
+                        const float* __restrict__ bias, float slope, ConvShape s, int most_rows) {
   ALPHA_DYNAMIC_SHARED(FilterPairs, filters);                        // [STEPS][NF][32]
   int* offsets = reinterpret_cast<int*>(filters + STEPS * NF * 32);  // of each pair of K: bytes from the pixel's base
   uint32_t* x_rows = reinterpret_cast<uint32_t*>(offsets + STEPS * 8);  // [TERMS][term_stride]
@@ -38,6 +41,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   unsigned largest = 0;
   const Element* filter = W + (long)oc0 * K;
   const int channels = min(CHANNELS, s.OC - oc0);
+  __shared__ Pack<float, 4> biases[CHANNELS / 4];
+  if (EPILOGUE && threadIdx.x < CHANNELS)
+    biases[threadIdx.x / 4].v[threadIdx.x % 4] =
+        bias != nullptr && threadIdx.x < channels ? bias[oc0 + threadIdx.x] : 0;
   if (!IS_BF16)
     for (int i = threadIdx.x * VECTOR; i < channels * K; i += THREADS * VECTOR) {
       if (i + VECTOR <= channels * K) {
@@ -130,6 +137,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     __syncthreads();
 
     const Unscale unscale(scale, filter_scale);
+    const SlopeRectifier rectified(slope);
     const int pixels = in.rows * s.OW;
     Element* out = Y + ((long)(task / row_blocks) * s.OH + in.oh0) * s.OW * s.OC + oc0;
     for (int first = warp * 16 * MT; first < pixels; first += WARPS * 16 * MT) {
@@ -193,6 +201,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
             for (int i = 0; i < VECTOR; i++) {
               v.v[i] = acc[m][q * (VECTOR / 2) + i / 2][2 * h + i % 2];
               if (!IS_BF16) v.v[i] = unscale(v.v[i]);
+              if (EPILOGUE) v.v[i] = rectified(v.v[i] + biases[(c + i) / 4].v[i % 4]);
             }
             store_vector(out + (long)pixel * s.OC + c, v, channels - c, s.OC % VECTOR == 0);
           }

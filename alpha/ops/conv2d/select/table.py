@@ -116,6 +116,7 @@ DIRECT_FORWARD = (
             supports=_direct_sm80(terms),
             registers=255,
             math=math,
+            supports_epilogue=True,
         )
         for math, terms in ((MathMode.BF16, 1), (MathMode.FP16, 1), (MathMode.FP16X3, 2))
     ),
