@@ -74,7 +74,7 @@ class RangeMachine(ArenaMachine):
         self.memory, self.driver = growing(TOTAL, SEGMENT, self.kind)
 
     def holds(self, start: int, block: Block) -> bool:
-        return block.address + block.nbytes > start  # a piece is kept if anything lies in it or behind it
+        return self.end_of(block) > start  # a piece is kept if anything lies in it or behind it
 
     @invariant()
     def no_page_at_the_end_is_kept_for_nothing(self) -> None:
