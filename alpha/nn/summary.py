@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +12,15 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd.function import Function
+from alpha.autograd.memory_mode import FAST, get_memory_mode
 from alpha.autograd.recompute import no_checkpoints
 from alpha.core.host_values import DTypeLike
 from alpha.core.numerics import computed_precision, get_precision
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor, as_dtype
+from alpha.errors import ShapeError
 from alpha.module.module import Module, device_of
+from alpha.nn.kept_sides import AGAIN, BOTH, INPUT, OUTPUT, kept_sides, tensors_in
 from alpha.nn.lazy import initialised
 from alpha.ops.conv2d import ConvTranspose2d
 from alpha.ops.conv2d.shape import ConvShape
@@ -86,6 +90,10 @@ def summary(self: Module, input_shape: Given, dtype: DTypeLike = None) -> Table:
     and write, and the bytes of activations that are kept for the backward pass, as if there was
     no `alpha.checkpoint`. K, M and G are KiB, MiB and GiB.
 
+    In a memory mode other than "fast" the column "keeps" says what stays of a batch normalisation in training: its
+    "input", its "output", "both", or "input, again" if the output is computed again. The bytes are those of "fast"; a
+    plan has those of the mode (`alpha.memory_plan`).
+
     Args:
         input_shape: (N, H, W, C) of a batch of zeros, or the shape that `forward` takes; or an example: a Tensor,
             or a tuple of all that `forward` takes.
@@ -94,10 +102,27 @@ def summary(self: Module, input_shape: Given, dtype: DTypeLike = None) -> Table:
     """
     arguments = _arguments(self, input_shape, dtype)
     model = initialised(self, arguments)
-    return Table(_table(trace(model, arguments), model, ", ".join([str(x.shape) for x in arguments])))
+    shapes = ", ".join([str(x.shape) for x in arguments])
+    rows = trace(model, arguments)
+    if get_memory_mode() == FAST:
+        return Table(_table(rows, model, shapes, {}))
+    sides, note = _sides(model, arguments)
+    return Table(f"{_table(rows, model, shapes, sides)}\n{note}")
 
 
 Module.summary = summary  # type: ignore[method-assign]
+
+
+def _sides(model: Module, arguments: tuple[Tensor, ...]) -> tuple[dict[str, str], str]:
+    """What each batch normalisation keeps, by its name, and a line about all of them."""
+    mode = f'In the memory mode "{get_memory_mode()}"'
+    try:
+        sides = kept_sides(model, arguments)
+    except (ShapeError, TypeError, ValueError) as error:
+        return {}, f"{mode}: what batch normalisations keep is unknown ({error})"
+    counts = Counter(sides.values())
+    kept = ", ".join(f"{side} ({counts[side]})" for side in (OUTPUT, AGAIN, INPUT, BOTH) if counts[side])
+    return sides, f"{mode} batch normalisations keep: {kept or 'nothing, there are none with a weight'}"
 
 
 def _arguments(model: Module, given: Given, dtype: DTypeLike) -> tuple[Tensor, ...]:
@@ -120,11 +145,11 @@ def trace(model: Module, arguments: tuple[Tensor, ...]) -> list[Row]:
     running = [Cost()]  # of the modules whose forward has begun, and of nobody's
 
     def enter(module: Module, args: tuple[Any, ...]) -> None:
-        running[-1] += ledger.charge(_tensors(args))  # what the caller made itself
+        running[-1] += ledger.charge(tensors_in(args))  # what the caller made itself
         running.append(Cost())
 
     def leave(module: Module, args: tuple[Any, ...], output: Any) -> None:
-        tensors = list(_tensors(output))
+        tensors = list(tensors_in(output))
         own = {id(v): v for v in vars(module).values() if isinstance(v, Tensor)}
         parameters = sum(v.size for i, v in own.items() if i in ledger.own and i not in counted)
         counted.update(own)
@@ -257,30 +282,28 @@ def arrays_in(values: Iterable[Any]) -> Iterator[Array]:
             yield value
 
 
-def _tensors(output: Any) -> Iterator[Tensor]:
-    if isinstance(output, Tensor):
-        yield output
-    elif isinstance(output, (tuple, list, dict)):
-        for value in output.values() if isinstance(output, dict) else output:
-            yield from _tensors(value)
-
-
 # -- text -----------------------------------------------------------------------------------------
 
 
-def _table(rows: list[Row], model: Module, shapes: str) -> str:
-    header = ("layer", "type", "output", "parameters", "MFLOP", "skipped", "moved", "kept")
-    body = [(row.name, row.kind, str(row.shape), *_cells(row.parameters, row.cost)) for row in rows]
+def _table(rows: list[Row], model: Module, shapes: str, sides: dict[str, str]) -> str:
+    def side(text: str) -> tuple[str, ...]:
+        return (text,) if sides else ()
+
+    header = ("layer", "type", "output", "parameters", "MFLOP", "skipped", "moved", "kept", *side("keeps"))
+    body = [
+        (row.name, row.kind, str(row.shape), *_cells(row.parameters, row.cost), *side(sides.get(row.name, "")))
+        for row in rows
+    ]
     cost = sum((row.cost for row in rows), Cost())
     parameters = [p.size for p in model.parameters()]
     trained = sum(p.size for p in model.parameters() if p.requires_grad)
-    total = ("total", "", "", *_cells(sum(parameters), cost))
+    total = ("total", "", "", *_cells(sum(parameters), cost), *side(""))
     widths = [max(map(len, column)) for column in zip(header, *body, total, strict=True)]
     rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
 
     def line(cells: tuple[str, ...]) -> str:
         padded = [
-            cell.ljust(width) if i < 3 else cell.rjust(width)
+            cell.ljust(width) if i < 3 or i == 8 else cell.rjust(width)
             for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
         ]
         return "  ".join(padded).rstrip()

@@ -182,6 +182,44 @@ def test_the_table() -> None:
     assert other.splitlines()[-2].endswith(", precision float32")  # of the cpu
 
 
+class Sides(nn.Module):
+    """Batch normalisations of each kind: undone, not undone, whose output nobody keeps, and with a dropout behind."""
+
+    def __init__(self) -> None:
+        self.a, self.b = (
+            nn.Sequential(nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), act) for act in (nn.LeakyReLU(0.2), nn.ReLU())
+        )
+        self.conv, self.bn, self.drop = nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.drop(self.bn(self.conv(self.b(self.a(x)))).mean((1, 2)))
+
+
+@pytest.mark.parametrize(
+    ("mode", "sides"),
+    [
+        ("balanced", {"a.1": "output", "b.1": "both", "bn": "input"}),
+        ("least", {"a.1": "output", "b.1": "input, again", "bn": "input"}),
+    ],
+)
+def test_what_batch_normalisations_keep_in_a_memory_mode(mode: str, sides: dict[str, str]) -> None:
+    """The column is there only in such a mode; nothing of the model changes, and no random number is drawn."""
+    model, shape = Sides(), (2, 7, 7, 4)
+    assert "keeps" not in model.summary(shape)
+    before, state = {k: v.numpy().copy() for k, v in model.state_dict().items()}, alpha.get_rng_state()
+    with alpha.memory_mode(mode):
+        text = model.summary(shape)
+    lines = {line.split()[0]: line for line in text.splitlines()}
+    assert {name: lines[name][text.index("keeps") :] for name in sides} == sides
+    assert text.splitlines()[-1].startswith(f'In the memory mode "{mode}" batch normalisations keep: output (1)')
+    assert alpha.get_rng_state() == state
+    assert model.training
+    for name, value in model.state_dict().items():
+        np.testing.assert_array_equal(value.numpy(), before[name])
+    with alpha.memory_mode(mode):  # one value for each channel
+        assert "is unknown (" in nn.Sequential(nn.BatchNorm1d(3)).summary((1, 3))
+
+
 def test_the_table_is_a_str_that_shows_as_it_is_printed() -> None:
     table = nn.Linear(2, 3).summary((1, 2))
     assert isinstance(table, str)
