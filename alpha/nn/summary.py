@@ -114,7 +114,7 @@ Module.summary = summary  # type: ignore[method-assign]
 
 
 def _sides(model: Module, arguments: tuple[Tensor, ...]) -> tuple[dict[str, str], str]:
-    """What each batch normalisation keeps, by its name, and a line about all of them."""
+    """The array that each batch normalisation keeps, by its name, and a line about all of them."""
     mode = f'In the memory mode "{get_memory_mode()}"'
     try:
         sides = kept_sides(model, arguments)
