@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import mmap
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -113,3 +115,33 @@ def test_every_stack_has_a_page_below_it_that_nobody_may_touch() -> None:
         assert mode_at(stacks.address + i * each) == "---p"
         assert mode_at(stacks.address + i * each + mmap.PAGESIZE) == "rw-p"
     stacks.close()
+
+
+def mappings() -> int:
+    return len(Path("/proc/self/maps").read_text().splitlines())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_devices_share_the_stacks_of_a_thread() -> None:
+    """Linux gives a process 65,530 mappings of memory; tests keep dozens of devices."""
+
+    def use(devices: list[CudaDevice]) -> None:
+        device = CudaDevice(EmulatedDriver())
+        device.download(device.zeros((5,), np.float32))
+        device.fill(device.empty((5,), np.float32), 1.0)
+        devices.append(device)
+
+    devices: list[CudaDevice] = []
+    use(devices)
+    before = mappings()
+    for _ in range(5):
+        use(devices)
+    assert mappings() - before < 5 * 30
+    before = mappings()
+    thread = threading.Thread(target=use, args=(devices,))
+    thread.start()
+    thread.join()
+    gc.collect()
+    assert mappings() - before < 100, "the stacks of a thread that has ended are kept"
+    for device in devices:
+        device.close()

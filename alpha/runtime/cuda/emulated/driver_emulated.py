@@ -26,7 +26,14 @@ from alpha.runtime.cuda.cache import compile_cached, is_cached
 from alpha.runtime.cuda.compile import ARCHITECTURES, properties_of
 from alpha.runtime.cuda.driver import PackedArguments, RawMemory, T
 from alpha.runtime.cuda.emulated.emulated_compiler import EmulatedCompiler, kernel_line
-from alpha.runtime.cuda.emulated.emulated_memory import MAX_THREADS, TOTAL_BYTES, FiberStacks, GuardedMemory, fill, move
+from alpha.runtime.cuda.emulated.emulated_memory import (
+    MAX_THREADS,
+    TOTAL_BYTES,
+    GuardedMemory,
+    fill,
+    move,
+    stacks_of_thread,
+)
 from alpha.runtime.cuda.emulated.emulated_tensor_map import encode_tiled_map
 from alpha.runtime.cuda.owner import Owner
 from alpha.runtime.cuda.times.timeline import ON_DEVICE, TO_DEVICE, TO_HOST, Activity, Timeline
@@ -104,7 +111,6 @@ class EmulatedDriver:
         self.block_order = config.EMULATED_BLOCKS.choice()
         self._compiler = EmulatedCompiler(arch)
         self._memory = GuardedMemory()
-        self._stacks = FiberStacks(self._compiler.stack_bytes)
         self._launches = 0
         self._captured: Captured | None = None  # what a capture has recorded so far
         self._timeline: Timeline | None = None  # of a profile
@@ -258,6 +264,7 @@ class EmulatedDriver:
         self._launches += 1
         data, starts = arguments
         offsets = (ctypes.c_uint32 * len(starts))(*starts)
+        stacks = stacks_of_thread(self._compiler.stack_bytes)
         request = LaunchRequest(
             grid=grid,
             block=block,
@@ -270,8 +277,8 @@ class EmulatedDriver:
             arguments=data,
             offsets=ctypes.addressof(offsets),
             zones=self._memory.zones.ctypes.data,
-            stacks=self._stacks.address,
-            stack_bytes=self._stacks.each,
+            stacks=stacks.address,
+            stack_bytes=stacks.each,
         )
 
         def explain(fault: bytes, _: Any = offsets) -> str:
@@ -378,7 +385,6 @@ class EmulatedDriver:
             return
         self.owner.close()
         self._memory.close()
-        self._stacks.close()
 
     def _launch_seed(self, seed: int) -> int:
         """Another order for each launch, the same in every run; 0 keeps the ascending order."""

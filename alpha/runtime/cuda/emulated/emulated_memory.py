@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import threading
 from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Collection
@@ -209,7 +210,10 @@ class GuardedMemory:
 
 
 class FiberStacks:
-    """Stacks of the threads of a block, each above a page that nobody may touch."""
+    """Stacks of the threads of a block, each above a page that nobody may touch: two mappings for each.
+
+    They are unmapped with the object.
+    """
 
     def __init__(self, each: int) -> None:
         self.each = each
@@ -225,6 +229,31 @@ class FiberStacks:
         if self.address is not None:
             _libc.munmap(self.address, MAX_THREADS * self.each)
             self.address = None
+
+    def __del__(self) -> None:
+        if getattr(self, "address", None) is not None:
+            self.close()
+
+
+class _OfThread(threading.local):
+    """Stacks by their bytes, of the thread that asks."""
+
+    def __init__(self) -> None:
+        self.stacks: dict[int, FiberStacks] = {}
+
+
+_of_thread = _OfThread()
+
+
+def stacks_of_thread(each: int) -> FiberStacks:
+    """The stacks on which a thread runs the kernels of all its devices, one kernel at a time.
+
+    Linux gives a process 65,530 mappings, of which 32 devices with stacks of their own would take all.
+    """
+    found = _of_thread.stacks.get(each)
+    if found is None:
+        found = _of_thread.stacks[each] = FiberStacks(each)
+    return found
 
 
 def _distance(allocation: Allocation, address: int) -> int:
