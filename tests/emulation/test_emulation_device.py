@@ -17,7 +17,7 @@ from alpha.errors import DeviceError
 from alpha.runtime.cuda.compile import ARCHITECTURES
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
-from alpha.runtime.cuda.emulated.emulated_memory import MAX_THREADS, FiberStacks
+from alpha.runtime.cuda.emulated.emulated_memory import MAX_THREADS, FiberStacks, stacks_of_thread
 from alpha.runtime.cuda.kernel import Kernel
 
 
@@ -138,7 +138,7 @@ def test_devices_share_the_stacks_of_a_thread() -> None:
         use(devices)
     assert mappings() - before < 5 * 30
     before = mappings()
-    thread = threading.Thread(target=use, args=(devices,))
+    thread = threading.Thread(target=stacks_of_thread, args=(5 * mmap.PAGESIZE,))
     thread.start()
     thread.join()
     gc.collect()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import threading
+import weakref
 from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Collection
@@ -221,18 +222,16 @@ class FiberStacks:
         if mapping == _FAILED:
             raise DeviceError(f"the host gives no address space for {MAX_THREADS} stacks")
         self.address: int | None = mapping
+        self._unmap = weakref.finalize(self, _libc.munmap, mapping, MAX_THREADS * each)
+        self._unmap.atexit = False
         for i in range(MAX_THREADS):
             _libc.mprotect(mapping + i * each, mmap.PAGESIZE, _PROT_NONE)
 
     def close(self) -> None:
         """Unmap them; safe to call twice."""
         if self.address is not None:
-            _libc.munmap(self.address, MAX_THREADS * self.each)
+            self._unmap()
             self.address = None
-
-    def __del__(self) -> None:
-        if getattr(self, "address", None) is not None:
-            self.close()
 
 
 class _OfThread(threading.local):
