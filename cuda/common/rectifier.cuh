@@ -46,6 +46,15 @@ __device__ __forceinline__ float larger_or_nan(float a, float b) {
 #endif
 }
 
+// A rectifier of any slope and no bound, without a branch; -0 may become 0.
+struct UnboundedRectifier {
+  float slope, least;
+
+  __device__ __forceinline__ explicit UnboundedRectifier(float slope_)
+      : slope(slope_), least(slope_ == 0 ? 0 : -__int_as_float(0x7f800000)) {}
+  __device__ __forceinline__ float operator()(float z) const { return z <= 0 ? fmaxf(slope * z, least) : z; }
+};
+
 // A rectifier of a slope from 0 to 1 and no bound, in three instructions; -0 may become 0. Needs sm_80.
 struct SlopeRectifier {
   float slope, least;

@@ -85,7 +85,7 @@ __device__ __forceinline__ void store_strip(T* to, const Channels (&sum)[COLUMNS
     if (EPILOGUE) {
       y += bias;
 #pragma unroll
-      for (int i = 0; i < V; i++) y.v[i] = Rectifier<float>{slope}(y.v[i]);
+      for (int i = 0; i < V; i++) y.v[i] = UnboundedRectifier(slope)(y.v[i]);
     }
     store_pack(to + size_t(t) * channels, y);
   }
