@@ -42,7 +42,7 @@ def step_bytes(tile: Tile) -> int:
 
 
 MOST_STEP_SUMS = 128 * 128  # of a tile whose kernel has registers left for a first step
-MOST_WIDE_MAPS = 2  # of floats, that a kernel of 256 rows may read
+MOST_WIDE_MAPS = 2  # of floats, that a kernel of 256 rows, or with split-K, may read
 
 
 @functools.lru_cache(maxsize=8)
@@ -75,6 +75,11 @@ def keeps_filter(
     return tile_schedule.keeps_filter(output, (s.N, K, GN), num_sms, reserved, least_rounds=1 if transposed else 2)
 
 
+def _spills_with_splits(step: StepForm, tile: Tile) -> bool:
+    """True if a thread would need more registers for a first step than it has with split-K, as tests/gate finds."""
+    return tile.math is not MathMode.BF16 and (len(step.maps) > MOST_WIDE_MAPS or tile.BM == 192)
+
+
 class OutputTilesLaunch:
     """The launch of conv_v2_sm90 or ks_deconv_sm90, with its schedule, its grid and its workspace."""
 
@@ -104,6 +109,8 @@ class OutputTilesLaunch:
             output, self.K, self.tiles_per_work_tile, self.num_sms, whole=self.keeps_filter
         )
         self.workspace_slots = self.schedule.workspace_slots
+        if self.workspace_slots and self.step is not None and _spills_with_splits(self.step, tile):
+            self.step, self.reserved = None, self._reserved(None, tile)
         self.tiles = len(self.schedule) * self.tiles_per_work_tile
         # a block gets all registers and shared memory of an SM if no other block needs them, or if it needs them itself
         alone = self.workspace_slots or self.tiles <= self.num_sms or not output.stages(tile.blocks, self.reserved)[0]
