@@ -102,6 +102,9 @@ class OutputTilesLaunch:
         self.across = -(-self.GN // tile.BN)  # tiles of output channels
         self.tiles_per_work_tile = -(-s.N * output.tile_ow // tile.BM) * self.across
         self.statistics = bool(epilogue.statistics and self._has_room(statistics_bytes(tile)))
+        rectified = epilogue.changes_results  # beside statistics, for which some tiles have no registers
+        if rectified and (tile.math, tile.BM, tile.BN) == (MathMode.FP16, 128, 256):
+            self.statistics = False
         self.step = epilogue.step if epilogue.step is not None and self._takes(epilogue.step, tile) else None
         self.reserved = self._reserved(self.step, tile)
         self.keeps_filter = keeps_filter(s, tile, output, self.forward, self.num_sms, self.reserved)
@@ -111,6 +114,8 @@ class OutputTilesLaunch:
         self.workspace_slots = self.schedule.workspace_slots
         if self.workspace_slots and self.step is not None and _spills_with_splits(self.step, tile):
             self.step, self.reserved = None, self._reserved(None, tile)
+        if self.workspace_slots and rectified and (tile.math, tile.BM, tile.BN) == (MathMode.TF32, 256, 128):
+            self.statistics, self.reserved = False, self._reserved(None, tile)
         self.tiles = len(self.schedule) * self.tiles_per_work_tile
         # a block gets all registers and shared memory of an SM if no other block needs them, or if it needs them itself
         alone = self.workspace_slots or self.tiles <= self.num_sms or not output.stages(tile.blocks, self.reserved)[0]
