@@ -4,7 +4,8 @@ nvcc spends most of its time on the CUDA headers. So the files of one batch beco
 once. Each file is preprocessed without them and stands in a namespace; a number is added to the names of its kernels.
 nvcc generates the code of one kernel at a time, so registers, stack, spills and shared memory are the same as for a
 file that is compiled alone. If a batch does not compile, or if nvcc prints anything but resources, then the files of
-the batch are compiled alone, so that each message names its file.
+the batch are compiled alone, so that each message names its file. That takes several times as long, so Python warns if
+nothing is wrong with the files themselves.
 
 A report is kept in `<cache>/reports/` under the hash of the preprocessed text and of the compiler with its flags.
 """
@@ -16,6 +17,7 @@ import os
 import re
 import subprocess
 import tempfile
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -125,7 +127,11 @@ def compile_batch(nvcc: Path, arch: str, batch: Sequence[Text]) -> dict[Unit, st
         parts = _by_number(log)
         if parts is not None:
             return {item.unit: parts.get(number, "") for number, item in enumerate(batch)}
-    return {item.unit: _alone(nvcc, arch, item.unit) for item in batch}
+    found = {item.unit: _alone(nvcc, arch, item.unit) for item in batch}
+    if len(batch) > 1 and all(_by_number(each) is not None for each in found.values()):
+        said = next((line for line in log.splitlines() if not _REPORT.match(line)), log)
+        warnings.warn(f"nvcc says this of {batch[0].unit[0]} only with other files around it: {said}", stacklevel=2)
+    return found
 
 
 def _alone(nvcc: Path, arch: str, unit: Unit) -> str:

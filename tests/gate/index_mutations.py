@@ -34,11 +34,12 @@ from unittest.mock import patch
 import numpy as np
 
 TESTS = Path(__file__).parents[1]
-sys.path += [str(TESTS / folder) for folder in (".", "support", "gate")]
+sys.path += [str(TESTS / folder) for folder in (".", "support", "support/conv2d", "gate")]
 
 import axes_geometry  # noqa: E402
 import conv2d_cases  # noqa: E402
 import conv2d_geometry  # noqa: E402
+import conv2d_steps  # noqa: E402
 from helpers import compiled_quickly, reads_weight, tile_area  # noqa: E402
 
 from alpha.core.numerics import BFLOAT16  # noqa: E402
@@ -49,6 +50,7 @@ from alpha.ops.conv2d.problem import FORWARD, MathMode  # noqa: E402
 from alpha.ops.conv2d.select.grouped_table import GROUPED  # noqa: E402
 from alpha.ops.conv2d.select.table import CONFIGURATIONS  # noqa: E402
 from alpha.ops.gemm.tiles import Product, ffma, mma  # noqa: E402
+from alpha.ops.kernel.rectifier import FROM_SUM, FROM_X, FROM_Y  # noqa: E402
 from alpha.runtime.cuda.cache import _sources, compile_cached, source_root  # noqa: E402
 from alpha.runtime.cuda.cuda_device import CudaDevice  # noqa: E402
 from alpha.runtime.cuda.driver_dry import DryDevice  # noqa: E402
@@ -65,6 +67,10 @@ SEVERAL_PARTS = (
     "ks_deconv_sm90_bf16_128x128",
     "sk_dilated_sm90_bf16_128x128",
 )
+STEPS = {  # by row: forms that together read every map, on rows without and with registers to read it all at once
+    "ks_deconv_sm90_bf16_128x64": [(FROM_Y, True, True), (FROM_X, True, False)],
+    "ks_deconv_sm90_fp16x3_128x64": [(FROM_SUM, True, False)],
+}
 PARTS = 16  # of the runs without a mutant, for so many processors
 FEW = 3  # SMs, so that a block takes up several tiles
 PATIENCE = 60  # seconds of a mutant; then it does not end
@@ -283,11 +289,18 @@ class Run:
     price: float
     name: str  # of the row
     case: Any
+    step: conv2d_steps.Form | None = None  # that the row takes
 
     def __call__(self, device: CudaDevice) -> str | None:
+        if self.step is not None:
+            return conv2d_steps.judge(_row(self.name), self.case, self.step, device).fault
         if self.name:
-            return _run_row(next(v for v in ROWS if v.name == self.name), self.case, device)
+            return _run_row(_row(self.name), self.case, device)
         return _run_product(*self.case, device)
+
+
+def _row(name: str) -> Any:
+    return next(v for v in ROWS if v.name == name)
 
 
 @functools.cache
@@ -300,6 +313,11 @@ def subjects() -> dict[str, list[Run]]:
         shapes += axes_geometry.of(row) if row.name not in SEVERAL_PARTS else ()
         runs = [Run(conv2d_geometry.cost(row, s), row.name, s) for s in shapes]
         for source in sources_of(row):
+            found.setdefault(source, []).extend(runs)
+    for name, forms in STEPS.items():
+        shapes = [(conv2d_geometry.cost(_row(name), s), s) for s in conv2d_steps.SHAPES]
+        runs = [Run(cost, name, s, form) for cost, s in shapes for form in forms]
+        for source in {x.source for x in _step_launches()}:
             found.setdefault(source, []).extend(runs)
     found["matmul/ffma.cu"] = [Run(p.M, "", (p, one_b, "float32")) for p, one_b in _products()]
     found["matmul/sm80.cu"] = [
@@ -323,10 +341,24 @@ def rows() -> tuple[Any, ...]:
 
 @functools.cache
 def _launches(name: str) -> tuple[Any, ...]:
-    row = next(v for v in ROWS if v.name == name)
+    row = _row(name)
     on = DryDevice.of("sm_90a")
     for s in (*conv2d_geometry.of(row), *filter(None, [conv2d_geometry.whole(row)]), *axes_geometry.of(row)):
         _launch(row, s, on, on.zeros)
+    return tuple(x for x in on.driver.launches if x.source.split("/")[0] in FOLDERS)
+
+
+@functools.cache
+def _step_launches() -> tuple[Any, ...]:
+    on = DryDevice.of("sm_90a")
+    for name, forms in STEPS.items():
+        row, s = _row(name), conv2d_steps.SHAPES[0]
+        dY, W = (on.zeros(getattr(s, letter), conv2d_cases.arrays_of(row)) for letter in ("Y", "W"))
+        columns = {letter: on.zeros((s.IC,), np.float32) for letter in ("mean", "var", "weight", "bias")}
+        maps = {letter: on.zeros(s.X, dY.dtype) for letter in ("X", "Y", "residual", "other")}
+        for form in forms:
+            step = conv2d_steps.step_of(form, conv2d_steps.rectifier_of(form[0]), {**columns, **maps})
+            assert conv2d_steps.launch_step(row, (dY, W), s, step, on) is not None, f"{name} does not take {form}"
     return tuple(x for x in on.driver.launches if x.source.split("/")[0] in FOLDERS)
 
 
@@ -341,6 +373,8 @@ def units() -> dict[str, set[tuple[str, ...]]]:
     for row in rows():
         for x in _launches(row.name):
             found.setdefault(x.source, set()).add(x.options)
+    for x in _step_launches():
+        found.setdefault(x.source, set()).add(x.options)
     on = DryDevice.of("sm_90a")
     for runs in (subjects()["matmul/ffma.cu"], subjects()["matmul/sm80.cu"]):
         for p, one_b, how in (run.case for run in runs):
@@ -379,7 +413,7 @@ def _bias(channels: int) -> np.ndarray:
 @functools.lru_cache(maxsize=64)
 def _case(name: str, s: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The operands of a row and its result in float64."""
-    row = next(v for v in ROWS if v.name == name)
+    row = _row(name)
     first, second = (a.astype(conv2d_cases.arrays_of(row)) for a in conv2d_cases.operands(row.operator, s, "float32"))
     turn = (*conv2d_geometry.of(row), s).index(s)
     for a in (first, second) if row.precision == "float32" else ():  # so that a scale that does not see it overflows

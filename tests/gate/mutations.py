@@ -15,11 +15,13 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import conv2d_geometry
+import conv2d_steps
 import launches
 import numpy as np
 from helpers import compiled_quickly, tile_area
@@ -190,9 +192,10 @@ def _files(path: Path, root: Path) -> list[Path]:
 def subjects() -> dict[str, list[Run]]:
     """Runs that launch a kernel file with barriers: the cases of its primitives, the shapes of its smallest tile.
 
-    Of a kernel that takes its operands in several ways, the smallest tile for each.
+    Of a kernel that takes its operands in several ways, the smallest tile for each. The first run of each tile comes
+    before the second of any, so that most mutants are noticed before many kernels are compiled.
     """
-    found: dict[str, list[Run]] = defaultdict(list)
+    found: dict[str, list[list[Run]]] = defaultdict(list)
     seen: set[tuple[str, str, str]] = set()
     rows = [row for row in (*CONFIGURATIONS, *GROUPED) if row.name in launches.record_rows(ARCH)]
     for row in sorted(rows, key=tile_area):
@@ -204,18 +207,18 @@ def subjects() -> dict[str, list[Run]]:
             for x in launches.record_rows(ARCH)[row.name]
         } - seen
         for source in {source for source, _, _ in new}:
-            found[source] += _row_runs(row)
+            found[source].append(_step_runs(row) if source.endswith("first_step.cu") else _row_runs(row))
         seen |= new
     by_name = {row.name: row for row in rows}
     for source, (name, s) in RARE.items():
-        found[source].append(_run_of(by_name[name], s))
+        found[source].append([_run_of(by_name[name], s)])
     for name, arguments in launches.primitive_cases():
         on = launches.device(ARCH)
         launches.primitive_calls.run(REGISTRY[name], on, arguments)
         for source in {x.source for x in launches.recorded(on)}:
             if not source.startswith("conv2d"):
-                found[source].append(_primitive_run(name, arguments))
-    return found
+                found[source].append([_primitive_run(name, arguments)])
+    return {source: [run for turn in zip_longest(*runs) for run in turn if run] for source, runs in found.items()}
 
 
 def _primitive_run(name: str, arguments: tuple[Any, ...]) -> Run:
@@ -233,6 +236,19 @@ def _row_runs(row: Configuration) -> list[Run]:
         shapes.append(launches.conv2d_cases.MANY)
 
     return [_run_of(row, s) for s in shapes]
+
+
+def _step_runs(row: Configuration) -> list[Run]:
+    """The widest steps that a row takes, which have all the barriers of the others."""
+    return [_step_run(conv2d_steps.Case.of(row, s, form)) for s in conv2d_steps.SHAPES for form in conv2d_steps.WIDEST]
+
+
+def _step_run(case: conv2d_steps.Case) -> Run:
+    def run(device: CudaDevice) -> list[np.ndarray]:
+        found = case.run(device)  # none: the row does not take this form
+        return [array.astype(np.float32) for array in found.values()] if found is not None else []
+
+    return run
 
 
 def _run_of(row: Configuration, s: Any) -> Run:

@@ -70,6 +70,14 @@ def test_a_warning_names_its_file(builds: list[str], tmp_path: Path) -> None:
     assert sorted(builds) == ["a.cu", "a.cu", "b.cu", "batch.cu"]
 
 
+def test_python_warns_of_files_that_are_compiled_alone_for_nothing(builds: list[str], tmp_path: Path) -> None:
+    (tmp_path / "c.cuh").write_text("constexpr int UNUSED = 1;\n")
+    (tmp_path / "b.cu").write_text(KERNEL.replace("LINE", '#include "c.cuh"'))
+    with pytest.warns(UserWarning, match="UNUSED"):
+        logs()
+    assert sorted(builds) == ["a.cu", "a.cu", "b.cu", "batch.cu"]
+
+
 @pytest.mark.parametrize("line", ["int f() { return undeclared; }", "#error no", '#include "missing.cuh"'])
 def test_a_mistake_names_its_file(builds: list[str], tmp_path: Path, line: str) -> None:
     (tmp_path / "b.cu").write_text(KERNEL.replace("LINE", line))

@@ -116,10 +116,10 @@ def test_every_kernel_is_recorded() -> None:
 
 
 def test_every_variant_row_is_recorded() -> None:
-    """One that is not: `cuda_shapes` of tests/support/conv2d_cases.py must have a shape that it can compute.
+    """One that is not: `cuda_shapes` of tests/support/conv2d/conv2d_cases.py must have a shape that it can compute.
 
     For a row for few output channels it is FEW_OUTPUTS there. For a row of the table of grouped convolutions it is
-    COMPILED of tests/support/grouped_geometry.py.
+    COMPILED of tests/support/conv2d/grouped_geometry.py.
     """
     recorded = {name for arch in GPUS for name in launches.record_rows(arch)}
     assert recorded == {row.name for row in (*CONFIGURATIONS, *GROUPED) if row.device == "cuda"}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import conv2d_cases
+import conv2d_steps
 import numpy as np
 import primitive_calls
 import pytest
@@ -269,8 +269,8 @@ def first_step(on: CudaDevice) -> Bits:
     """The first step of a batch normalisation's gradient, taken by the input gradient of a convolution."""
     row = next(row for row in CONFIGURATIONS if row.name == "ks_deconv_sm90_fp16x3_128x64")
     given = {name: on.upload(a) for name, a in OF_STEP.items()}
-    step = conv2d_cases.step_of((FROM_X, True, True), Rectifier(0.2), given)
-    found = conv2d_cases.launch_step(row, (given["dY"], given["W"]), STEP_SHAPE, step, on)
+    step = conv2d_steps.step_of((FROM_X, True, True), Rectifier(0.2), given)
+    found = conv2d_steps.launch_step(row, (given["dY"], given["W"]), STEP_SHAPE, step, on)
     assert found is not None
     return [on.download(array).tobytes() for array in found.values()]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from typing import Any
 
 import conv2d_reference as reference
 import ml_dtypes
@@ -17,21 +16,9 @@ from hypothesis import strategies as st
 import alpha
 from alpha.errors import ShapeError
 from alpha.ops.conv2d import cpu
-from alpha.ops.conv2d.plan import cuda_target, named_operands, plan_configuration
-from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration, ConvProblem, Epilogue
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
-from alpha.ops.conv2d.step_form import StepForm
-from alpha.ops.kernel.rectifier import (
-    FROM_OUTPUT,
-    FROM_SUM,
-    FROM_X,
-    FROM_Y,
-    IDENTITY,
-    NOT_RECTIFIED,
-    Rectifier,
-    RectifierStep,
-)
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 
@@ -165,49 +152,3 @@ def hopper(num_sms: int | None = None) -> CudaDevice:
     if num_sms is not None:
         driver.properties = dataclasses.replace(driver.properties, num_sms=num_sms)
     return CudaDevice(driver)
-
-
-# -- first steps of a gradient, taken by a kernel of the input gradient ------------------------------------
-
-# where the sign is from, whether channels are added up, whether another gradient is added
-STEP_FORMS = [
-    (FROM_X, True, False),
-    (FROM_X, True, True),
-    (FROM_Y, True, True),
-    (FROM_OUTPUT, True, False),
-    (FROM_SUM, True, True),
-    (NOT_RECTIFIED, True, False),
-    (FROM_Y, False, False),
-    (FROM_Y, False, True),
-]
-WIDEST_STEPS = [(FROM_Y, True, True), (FROM_Y, False, False)]  # forms that need most registers, with and without sums
-STEP_EPS, STEP_SMALLEST = 1e-5, 1e-5
-
-
-def rectifier_of_step(sign: int, slope: float) -> Rectifier:
-    return IDENTITY if sign == NOT_RECTIFIED else Rectifier(slope)
-
-
-def step_of(form: tuple[int, bool, bool], rectifier: Rectifier, arrays: dict[str, Any]) -> RectifierStep:
-    """The step of a form on arrays: "other", "X", "Y" and "residual", and "mean", "var", "weight" and "bias"."""
-    sign, adds_up, other = form
-    columns = {name: arrays[name] for name in ("mean", "var", "weight", "bias")} if adds_up else {}
-    numbers = {"eps": STEP_EPS, "smallest": STEP_SMALLEST} if adds_up else {}
-    step = RectifierStep(
-        rectifier, sign, {name: arrays[name] for name in ("X", "Y", "residual")}, {**columns, **numbers}
-    )
-    step.other = arrays["other"] if other else None
-    return step
-
-
-def launch_step(
-    row: Configuration, operands: tuple[Any, Any], s: ConvShape, step: RectifierStep, device: CudaDevice
-) -> dict[str, Any] | None:
-    """The outputs of the plan; None if it does not take the step."""
-    dY = operands[0]
-    form = StepForm.of(step, magnitude=dY.dtype == np.float32)
-    problem = ConvProblem(INPUT, s, row.precision, Epilogue(step=form), dY.dtype)
-    plan = plan_configuration(problem, row, cuda_target(device))
-    if not plan.facts.get("takes step"):
-        return None
-    return plan.launch(device, {**named_operands(plan, INPUT, operands, None, 1.0), **step.operands})

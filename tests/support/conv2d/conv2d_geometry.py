@@ -6,7 +6,7 @@ all of the row's checklist (`properties`): the edges of its tiles, strides, padd
 
 Drawing takes minutes for all rows, so the shapes are kept in tests/golden/conv2d_geometry.json. A row that is not
 there, or whose shapes lack something of its checklist, draws its shapes again, and
-`python tests/support/conv2d_geometry.py` keeps them.
+`python tests/support/conv2d/conv2d_geometry.py` keeps them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape, valid_outputs
 from alpha.runtime.cuda.driver_dry import DryDevice
 
-FILE = Path(__file__).parents[1] / "golden" / "conv2d_geometry.json"
+FILE = Path(__file__).parents[2] / "golden" / "conv2d_geometry.json"
 FIELDS = 13  # of a shape without groups and dilation
 LONGEST = 7  # row of a filter, for Sk-dilated on Hopper
 FIRST_DRAWS, MORE_DRAWS = 60, 800  # of one shape, of which the best is taken
@@ -400,11 +400,20 @@ def _kept() -> dict[str, list[list[int]]]:
     return kept
 
 
+def are_kept(row: Configuration) -> bool:
+    """True if the file has shapes of the row that have all of its checklist."""
+    return _kept_of(row) is not None
+
+
+def _kept_of(row: Configuration) -> tuple[ConvShape, ...] | None:
+    kept = tuple(ConvShape(*fields) for fields in _kept().get(row.name, ()))
+    return kept if kept and all(irregular(row, s) for s in kept) and not missing(row, kept) else None
+
+
 @functools.cache
 def _of(name: str) -> tuple[ConvShape, ...]:
     row = next(v for v in CONFIGURATIONS if v.name == name)
-    kept = tuple(ConvShape(*fields) for fields in _kept().get(name, ()))
-    if kept and all(irregular(row, s) for s in kept) and not missing(row, kept):
+    if kept := _kept_of(row):
         return kept
     for seed in range(8):
         rng = random.Random(zlib.crc32(f"{name} {seed}".encode()))

@@ -1,0 +1,165 @@
+"""First steps of a gradient that a kernel of KS-deconv takes: their forms, arrays and launch, and what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import conv2d_reference as reference
+import numpy as np
+from conv2d_cases import arrays_of, make, operands
+
+from alpha.core.numerics import BFLOAT16
+from alpha.ops.conv2d.plan import cuda_target, named_operands, plan_configuration
+from alpha.ops.conv2d.problem import INPUT, Configuration, ConvProblem, Epilogue
+from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.conv2d.step_form import StepForm
+from alpha.ops.kernel.rectifier import (
+    FROM_OUTPUT,
+    FROM_SUM,
+    FROM_X,
+    FROM_Y,
+    IDENTITY,
+    NOT_RECTIFIED,
+    Rectifier,
+    RectifierStep,
+)
+from alpha.runtime.cuda.cuda_device import CudaDevice
+
+# where the sign is from, whether channels are added up, whether another gradient is added
+Form = tuple[int, bool, bool]
+FORMS: list[Form] = [
+    (FROM_X, True, False),
+    (FROM_X, True, True),
+    (FROM_Y, True, True),
+    (FROM_OUTPUT, True, False),
+    (FROM_SUM, True, True),
+    (NOT_RECTIFIED, True, False),
+    (FROM_Y, False, False),
+    (FROM_Y, False, True),
+]
+WIDEST: list[Form] = [(FROM_Y, True, True), (FROM_Y, False, False)]  # need most registers, with and without sums
+# 2-D maps of one residue and of four, with rows of pixels that no tile fills, and several tiles of channels
+SHAPES = [make(40, (7, 5), (64, 64), (3, 3), p=(1, 1)), make(9, (9, 11), (72, 64), (3, 3), s=(2, 2), p=(1, 1))]
+EPS, SMALLEST, SLOPE = 1e-5, 1e-5, 0.25
+ERRORS = {"float32": 1e-5, "tf32": 4e-3, "bf16": 1.5e-2}  # allowed, of the largest number of dZ
+
+
+def is_asked_for(form: Form, dtype: np.dtype[Any]) -> bool:
+    """True if a network asks for this form: one that undoes an activation is never asked for in bfloat16."""
+    return dtype != BFLOAT16 or form[0] not in (FROM_OUTPUT, FROM_SUM)
+
+
+def rectifier_of(sign: int, slope: float = SLOPE) -> Rectifier:
+    return IDENTITY if sign == NOT_RECTIFIED else Rectifier(slope)
+
+
+def step_of(form: Form, rectifier: Rectifier, arrays: dict[str, Any]) -> RectifierStep:
+    """The step of a form on arrays: "other", "X", "Y" and "residual", and "mean", "var", "weight" and "bias"."""
+    sign, adds_up, other = form
+    columns = {name: arrays[name] for name in ("mean", "var", "weight", "bias")} if adds_up else {}
+    numbers = {"eps": EPS, "smallest": SMALLEST} if adds_up else {}
+    maps = {name: arrays[name] for name in ("X", "Y", "residual")}
+    step = RectifierStep(rectifier, sign, maps, {**columns, **numbers})
+    step.other = arrays["other"] if other else None
+    return step
+
+
+def launch_step(
+    row: Configuration, given: tuple[Any, Any], s: ConvShape, step: RectifierStep, device: CudaDevice
+) -> dict[str, Any] | None:
+    """The outputs of the plan on (dY, W); None if it does not take the step."""
+    form = StepForm.of(step, magnitude=given[0].dtype == np.float32)
+    problem = ConvProblem(INPUT, s, row.precision, Epilogue(step=form), given[0].dtype)
+    plan = plan_configuration(problem, row, cuda_target(device))
+    if not plan.facts.get("takes step"):
+        return None
+    return plan.launch(device, {**named_operands(plan, INPUT, given, None, 1.0), **step.operands})
+
+
+def arrays_for(s: ConvShape, dtype: np.dtype[Any], seed: int = 0) -> dict[str, np.ndarray]:
+    """Arrays of a step, as in a batch normalisation of X: Y = rectifier(Z + residual)."""
+    rng = np.random.default_rng(seed)
+    X, residual, other = (rng.standard_normal(s.X).astype(dtype).astype("float64") for _ in range(3))
+    mean, bias = rng.standard_normal((2, s.IC)).astype("float32")
+    var, weight = rng.uniform(0.5, 2, (2, s.IC)).astype("float32")
+    Z = (X - mean) / np.sqrt(var + EPS) * weight + bias
+    columns = {"mean": mean, "var": var, "weight": weight, "bias": bias}
+    return {"X": X, "residual": residual, "other": other, "Z": Z, **columns}
+
+
+def expected(form: Form, dX: np.ndarray, slope: float, a: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """DZ and the two sums of each channel, in float64."""
+    sign, _, other = form
+    Z = a["Z"] if sign in (FROM_X, FROM_OUTPUT) else a["Y"]
+    g = dX + a["other"] if other else dX
+    dZ = g * np.where(Z > 0, 1, slope)
+    centred = a["X"] - a["mean"]
+    if sign in (FROM_OUTPUT, FROM_SUM):
+        centred = centred / np.sqrt(a["var"] + EPS)
+    return dZ, np.stack([dZ.sum(axis=(0, 1, 2)), (dZ * centred).sum(axis=(0, 1, 2))])
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A step that was asked for: whether the kernel took it, and what is wrong with its results."""
+
+    taken: bool
+    fault: str | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """A step of random arrays on the host, the same in each run."""
+
+    row: Configuration
+    s: ConvShape
+    form: Form
+    dY: np.ndarray
+    W: np.ndarray
+    arrays: dict[str, np.ndarray]  # of float64, but for the columns
+
+    @classmethod
+    def of(cls, row: Configuration, s: ConvShape, form: Form) -> Case:
+        dtype = arrays_of(row)
+        dY, W = (a.astype(dtype) for a in operands(INPUT, s, "float32"))
+        arrays = arrays_for(s, dtype)
+        total = arrays["Z"] + arrays["residual"] if form[0] in (FROM_Y, FROM_SUM) else arrays["Z"]
+        Y = np.where(total > 0, total, rectifier_of(form[0]).slope * total)
+        return cls(row, s, form, dY, W, {**arrays, "Y": Y.astype(dtype).astype("float64")})
+
+    def run(self, device: CudaDevice) -> dict[str, np.ndarray] | None:
+        """The outputs "dX", with sums "part", and of floats "magnitude"; None if the kernel does not take the step."""
+        names = ("X", "Y", "residual", "other", "mean", "var", "weight", "bias")
+        host = {name: self.arrays[name] for name in names}
+        given = {name: device.upload(a.astype(self.dY.dtype if a.ndim > 1 else "float32")) for name, a in host.items()}
+        step = step_of(self.form, rectifier_of(self.form[0]), given)
+        found = launch_step(self.row, (device.upload(self.dY), device.upload(self.W)), self.s, step, device)
+        if found is None:
+            return None
+        results = {name: device.download(found[name]) for name in ("dX", "part", "magnitude") if name in found}
+        if "magnitude" in results:
+            results["magnitude"] = results["magnitude"].view(np.float32)
+        return results
+
+
+def judge(row: Configuration, s: ConvShape, form: Form, device: CudaDevice) -> Judged:
+    """Take a step of random arrays, and compare dZ, its sums and its largest magnitude with float64."""
+    case = Case.of(row, s, form)
+    found = case.run(device)
+    if found is None:
+        return Judged(False)
+    dX = reference.backward_input(case.dY.astype("float64"), case.W.astype("float64"), s)
+    dZ, sums = expected(form, dX, rectifier_of(form[0]).slope, case.arrays)
+    got = found["dX"].astype("float64")
+    scale, error = np.abs(dZ).max(), ERRORS[row.precision]
+    if not np.allclose(got, dZ, rtol=0, atol=error * scale):
+        return Judged(True, f"{s} {form}: dZ is wrong by {np.abs(got - dZ).max():.1e} of {scale:.1e}")
+    if form[1]:
+        part = found["part"].astype("float64").sum(axis=1)
+        atol = error * np.abs(sums).max() + error * scale * np.sqrt(dZ[..., 0].size)
+        if not np.allclose(part, sums, rtol=1e-7, atol=atol):
+            return Judged(True, f"{s} {form}: a sum is wrong by {np.abs(part - sums).max():.1e}, allowed {atol:.1e}")
+    if "magnitude" in found and found["magnitude"][0] != np.abs(got).max():
+        return Judged(True, f"{s} {form}: the largest magnitude is {found['magnitude'][0]}, not {np.abs(got).max()}")
+    return Judged(True)
