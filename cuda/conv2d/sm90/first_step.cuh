@@ -174,7 +174,8 @@ class FirstStep {
     }
   }
 
-  // Writes the sums as part z. All consumers call it; a tile that is added afterwards must be `first`.
+  // Writes the sums as part z. All consumers call it. A tile that is added afterwards must be `first`: then a barrier
+  // comes before its sums, so these are read by then.
   __device__ __forceinline__ void write_sums(const Shared& shared, const GemmProblem& p, int j0, int z) const {
     named_barrier_sync(BARRIER, CONSUMERS);
     for (int column = threadIdx.x; column < BN && j0 + column < p.GN; column += CONSUMERS) {
@@ -182,7 +183,6 @@ class FirstStep {
       float* part = p.statistics + (long)z * p.GN + j0 + column;
       part[0] = total.x, part[(long)p.statistics_parts * p.GN] = total.y;
     }
-    named_barrier_sync(BARRIER, CONSUMERS);  // before a warp begins the sums of the next tile
   }
 
   // Writes the largest magnitude. All consumers call it at the end.
