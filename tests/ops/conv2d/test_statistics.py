@@ -52,8 +52,10 @@ def test_statistics_of_the_result(row: Configuration) -> None:
         statistics, again = ChannelStatistics(), ChannelStatistics()
         Y = device.download(compute(row, X, W, s, b, slope, statistics))
         room = output_tiles.conv_v2_tiles(s, tile).stages(1, output_launch.statistics_bytes(tile))[0]
-        assert (statistics.part is not None) == (room > 0), s
-        if not room:
+        spilling = output_launch.STATISTICS_SPILL.get((tile.math, tile.BM, tile.BN))
+        if spilling is not output_launch.Splits.SEVERAL:
+            assert (statistics.part is not None) == (room > 0 and spilling is None), s
+        if statistics.part is None:
             continue
         if row.precision == "bf16":
             Y = reference.forward(*(device.download(a).astype("float64") for a in (X, W)), s)

@@ -11,6 +11,7 @@ The math mode of the configuration says how the operands reach the tensor cores:
 from __future__ import annotations
 
 import functools
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,6 +76,17 @@ def keeps_filter(
     return tile_schedule.keeps_filter(output, (s.N, K, GN), num_sms, reserved, least_rounds=1 if transposed else 2)
 
 
+class Splits(Enum):
+    """Numbers of splits of K with which a tile spills registers."""
+
+    ANY = "any number"
+    SEVERAL = "more than one"
+
+
+# tiles (math, BM, BN) that spill registers with statistics beside a bias or a rectifier; see tests/gate
+STATISTICS_SPILL = {(MathMode.FP16, 128, 256): Splits.ANY, (MathMode.TF32, 256, 128): Splits.SEVERAL}
+
+
 def _spills_with_splits(step: StepForm, tile: Tile) -> bool:
     """True if a thread would need more registers for a first step than it has with split-K, as tests/gate finds."""
     return tile.math is not MathMode.BF16 and (len(step.maps) > MOST_WIDE_MAPS or tile.BM == 192)
@@ -102,9 +114,8 @@ class OutputTilesLaunch:
         self.across = -(-self.GN // tile.BN)  # tiles of output channels
         self.tiles_per_work_tile = -(-s.N * output.tile_ow // tile.BM) * self.across
         self.statistics = bool(epilogue.statistics and self._has_room(statistics_bytes(tile)))
-        rectified = epilogue.changes_results  # beside statistics, for which some tiles have no registers
-        if rectified and (tile.math, tile.BM, tile.BN) == (MathMode.FP16, 128, 256):
-            self.statistics = False
+        spilling = STATISTICS_SPILL.get((tile.math, tile.BM, tile.BN)) if epilogue.changes_results else None
+        self.statistics = self.statistics and spilling is not Splits.ANY
         self.step = epilogue.step if epilogue.step is not None and self._takes(epilogue.step, tile) else None
         self.reserved = self._reserved(self.step, tile)
         self.keeps_filter = keeps_filter(s, tile, output, self.forward, self.num_sms, self.reserved)
@@ -114,7 +125,7 @@ class OutputTilesLaunch:
         self.workspace_slots = self.schedule.workspace_slots
         if self.workspace_slots and self.step is not None and _spills_with_splits(self.step, tile):
             self.step, self.reserved = None, self._reserved(None, tile)
-        if self.workspace_slots and rectified and (tile.math, tile.BM, tile.BN) == (MathMode.TF32, 256, 128):
+        if self.workspace_slots and self.statistics and spilling is Splits.SEVERAL:
             self.statistics, self.reserved = False, self._reserved(None, tile)
         self.tiles = len(self.schedule) * self.tiles_per_work_tile
         # a block gets all registers and shared memory of an SM if no other block needs them, or if it needs them itself
