@@ -53,7 +53,7 @@ def test_small_networks(name: str, narrow: None) -> None:
 
 @pytest.mark.gate
 @pytest.mark.parametrize("name", NAMES)
-def test_every_network_of_torchvision(name: str) -> None:
+def test_every_network_of_torchvision(name: str, narrow: None) -> None:
     alpha.manual_seed(1)
     model = torchvision.vit_b_16(10, 32) if name == "vit_b_16" else getattr(torchvision, name)(10)
     exported(with_statistics(model), images(name, PIXELS.get(name, 32)))
