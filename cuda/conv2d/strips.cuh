@@ -18,7 +18,7 @@ using T = ALPHA_TYPE;
 constexpr int V = ALPHA_VECTOR, COLUMNS = ALPHA_COLUMNS, STRIPS = ALPHA_STRIPS;
 constexpr int LEFT = ALPHA_LEFT, LAST_SOURCES = ALPHA_LAST_SOURCES, LAST_COLUMNS = ALPHA_LAST_COLUMNS;
 constexpr int BLOCKS = ALPHA_BLOCKS;  // per SM
-[[maybe_unused]] constexpr bool EPILOGUE = ALPHA_EPILOGUE;
+constexpr bool EPILOGUE = ALPHA_EPILOGUE;
 using Channels = Pack<float, V>;
 
 // Y from X, or dW from X and dY: column t of a strip meets column t SW + fw of its source.

@@ -35,6 +35,8 @@ Unit = tuple[str, tuple[str, ...]]  # file below cuda/, options of the compiler
 BATCH = 12  # files
 _SYSTEM = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<([^>]+)>", re.MULTILINE)
 _INCLUDED = re.compile(r"^#pragma ALPHA_INCLUDE (\S+)$", re.MULTILINE)
+_MARKER = re.compile(r'# \d+ "(.*?)"')  # the next line is of this file
+UNUSED_IN_HEADER, UNUSED_IN_SOURCE = "#pragma nv_diag_suppress 177", "#pragma nv_diag_default 177"
 _NUMBERED = re.compile(r"(\w+?)__unit(\d+)\b")
 _REPORT = re.compile(r"(?:ptxas info|\s*\d+ bytes stack frame)")
 _OF_AN_ENTRY = re.compile(r"^ptxas info\s*: Compiling entry function '\w+?__unit(\d+)'", re.MULTILINE)
@@ -83,13 +85,27 @@ def preprocess(unit: Unit, arch: str, system_headers: Path) -> Text:
     target = [f"-D__CUDA_ARCH__={arch_number(arch)}", "-D__CUDACC__", "-D__NVCC__"]
     if arch.endswith("a"):
         target.append(f"-D__CUDA_ARCH_FEAT_SM{arch_number(arch) // 10}_ALL")
-    command = [find_compiler(), "-x", "c++", "-E", "-P", "-nostdinc", "-std=c++17", *target, *options]
+    command = [find_compiler(), "-x", "c++", "-E", "-nostdinc", "-std=c++17", *target, *options]
     command += ["-I", str(root), "-I", str(system_headers), str(root / source)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
         raise CompileError(f"{source} {' '.join(options)}\n{result.stderr}")
     headers = tuple(dict.fromkeys(_INCLUDED.findall(result.stdout)))
-    return Text(unit, headers, _INCLUDED.sub("", result.stdout))
+    return Text(unit, headers, _as_one_file(_INCLUDED.sub("", result.stdout), root / source))
+
+
+def _as_one_file(preprocessed: str, source: Path) -> str:
+    """The text without the preprocessor's markers; of what its headers do not use, nvcc says nothing, as elsewhere."""
+    lines: list[str] = []
+    of_header = None
+    for line in preprocessed.splitlines():
+        marker = _MARKER.match(line)
+        if marker is None and line.strip():
+            lines.append(line)
+        elif marker is not None and of_header != (marker[1] != str(source)):
+            of_header = marker[1] != str(source)
+            lines.append(UNUSED_IN_HEADER if of_header else UNUSED_IN_SOURCE)
+    return "\n".join(lines)
 
 
 @contextmanager

@@ -70,9 +70,16 @@ def test_a_warning_names_its_file(builds: list[str], tmp_path: Path) -> None:
     assert sorted(builds) == ["a.cu", "a.cu", "b.cu", "batch.cu"]
 
 
-def test_python_warns_of_files_that_are_compiled_alone_for_nothing(builds: list[str], tmp_path: Path) -> None:
+def test_what_a_header_does_not_use_is_no_fault(
+    builds: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the files would be compiled alone for nothing, of which Python warns."""
     (tmp_path / "c.cuh").write_text("constexpr int UNUSED = 1;\n")
     (tmp_path / "b.cu").write_text(KERNEL.replace("LINE", '#include "c.cuh"'))
+    logs()
+    assert builds == ["batch.cu"]
+    builds.clear()
+    monkeypatch.setattr(batches, "UNUSED_IN_HEADER", "")
     with pytest.warns(UserWarning, match="UNUSED"):
         logs()
     assert sorted(builds) == ["a.cu", "a.cu", "b.cu", "batch.cu"]
