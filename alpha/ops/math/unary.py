@@ -313,8 +313,8 @@ def _sinc_slope(dx: Array, a: Array, b: Array) -> None:
 @unary(
     ("erf(a)", _erf),
     (
-        "a * Real(1.1283791670955126) * exp(-b * b)",
-        lambda dx, a, b: np.multiply(a * b.dtype.type(_SLOPE), np.exp(-b * b), out=dx),
+        "a * (Real(1.1283791670955126) * exp(-b * b))",
+        lambda dx, a, b: np.multiply(a, b.dtype.type(_SLOPE) * np.exp(-b * b), out=dx),
     ),
 )
 def erf(x: AnyTensor) -> Tensor:
@@ -324,8 +324,8 @@ def erf(x: AnyTensor) -> Tensor:
 @unary(
     ("erfc(a)", _erfc),
     (
-        "a * Real(-1.1283791670955126) * exp(-b * b)",
-        lambda dx, a, b: np.multiply(a * b.dtype.type(-_SLOPE), np.exp(-b * b), out=dx),
+        "a * (Real(-1.1283791670955126) * exp(-b * b))",
+        lambda dx, a, b: np.multiply(a, b.dtype.type(-_SLOPE) * np.exp(-b * b), out=dx),
     ),
 )
 def erfc(x: AnyTensor) -> Tensor:
