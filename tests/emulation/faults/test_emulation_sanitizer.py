@@ -115,7 +115,9 @@ for row in rows[int(sys.argv[1]) :: int(sys.argv[2])]:
 def test_convolutions_are_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     """Convolutions have bias, activation and statistics; each way to take operands has small and larger tiles."""
     monkeypatch.setenv("ALPHA_ARCH", "sm_90a")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(str(TESTS / name) for name in ("support", "gate")))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join(str(TESTS / name) for name in ("support", "support/conv2d", "gate"))
+    )
     count = os.cpu_count() or 1
     with ThreadPoolExecutor(count) as pool:
         results = list(pool.map(lambda part: sanitized("-c", ROWS, str(part), str(count)), range(count)))
