@@ -32,7 +32,7 @@ from alpha.runtime.cuda.compile import nvcc_compiler
 from alpha.runtime.cuda.emulated.emulated_compiler import arch_number, entries, find_compiler
 
 Unit = tuple[str, tuple[str, ...]]  # file below cuda/, options of the compiler
-BATCH = 12  # files
+BATCH, SMALL_BATCH = 12, 48  # files; those of elementwise operators compile fast
 _SYSTEM = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<([^>]+)>", re.MULTILINE)
 _INCLUDED = re.compile(r"^#pragma ALPHA_INCLUDE (\S+)$", re.MULTILINE)
 _MARKER = re.compile(r'# \d+ "(.*?)"')  # the next line is of this file
@@ -95,7 +95,11 @@ def preprocess(unit: Unit, arch: str, system_headers: Path) -> Text:
 
 
 def _as_one_file(preprocessed: str, source: Path) -> str:
-    """The text without the preprocessor's markers; of what its headers do not use, nvcc says nothing, as elsewhere."""
+    """The text without the preprocessor's markers.
+
+    nvcc warns of an unused constant in a source, but not in a header. Here the headers are part of the source, so
+    pragmas turn the warning off for their lines.
+    """
     lines: list[str] = []
     of_header = None
     for line in preprocessed.splitlines():
@@ -124,8 +128,10 @@ def _batches(texts: Sequence[Text]) -> Iterator[list[Text]]:
     """Batches of files with the same headers, so that no file borrows a header that it does not include."""
     for _, same in groupby(sorted(texts, key=lambda t: (t.headers, t.unit)), key=lambda t: t.headers):
         group = list(same)
-        for start in range(0, len(group), BATCH):
-            yield group[start : start + BATCH]
+        while group:
+            size = SMALL_BATCH if group[0].unit[0].startswith("elementwise/") else BATCH
+            yield group[:size]
+            del group[:size]
 
 
 def compile_batch(nvcc: Path, arch: str, batch: Sequence[Text]) -> dict[Unit, str]:
@@ -146,7 +152,8 @@ def compile_batch(nvcc: Path, arch: str, batch: Sequence[Text]) -> dict[Unit, st
     found = {item.unit: _alone(nvcc, arch, item.unit) for item in batch}
     if len(batch) > 1 and all(_by_number(each) is not None for each in found.values()):
         said = next((line for line in log.splitlines() if not _REPORT.match(line)), log)
-        warnings.warn(f"nvcc says this of {batch[0].unit[0]} only with other files around it: {said}", stacklevel=2)
+        first = batch[0].unit[0]
+        warnings.warn(f"nvcc says this of a batch, but of none of its files alone ({first} ..): {said}", stacklevel=2)
     return found
 
 

@@ -317,7 +317,7 @@ def subjects() -> dict[str, list[Run]]:
     for name, forms in STEPS.items():
         shapes = [(conv2d_geometry.cost(_row(name), s), s) for s in conv2d_steps.SHAPES]
         runs = [Run(cost, name, s, form) for cost, s in shapes for form in forms]
-        for source in {x.source for x in _step_launches()}:
+        for source in {x.source for x in _step_launches(name)}:
             found.setdefault(source, []).extend(runs)
     found["matmul/ffma.cu"] = [Run(p.M, "", (p, one_b, "float32")) for p, one_b in _products()]
     found["matmul/sm80.cu"] = [
@@ -349,16 +349,11 @@ def _launches(name: str) -> tuple[Any, ...]:
 
 
 @functools.cache
-def _step_launches() -> tuple[Any, ...]:
+def _step_launches(name: str) -> tuple[Any, ...]:
     on = DryDevice.of("sm_90a")
-    for name, forms in STEPS.items():
-        row, s = _row(name), conv2d_steps.SHAPES[0]
-        dY, W = (on.zeros(getattr(s, letter), conv2d_cases.arrays_of(row)) for letter in ("Y", "W"))
-        columns = {letter: on.zeros((s.IC,), np.float32) for letter in ("mean", "var", "weight", "bias")}
-        maps = {letter: on.zeros(s.X, dY.dtype) for letter in ("X", "Y", "residual", "other")}
-        for form in forms:
-            step = conv2d_steps.step_of(form, conv2d_steps.rectifier_of(form[0]), {**columns, **maps})
-            assert conv2d_steps.launch_step(row, (dY, W), s, step, on) is not None, f"{name} does not take {form}"
+    for form in STEPS[name]:
+        taken = conv2d_steps.launch_on_zeros(_row(name), conv2d_steps.SHAPES[0], form, on)
+        assert taken, f"{name} does not take the step {form}"
     return tuple(x for x in on.driver.launches if x.source.split("/")[0] in FOLDERS)
 
 
@@ -373,7 +368,7 @@ def units() -> dict[str, set[tuple[str, ...]]]:
     for row in rows():
         for x in _launches(row.name):
             found.setdefault(x.source, set()).add(x.options)
-    for x in _step_launches():
+    for x in itertools.chain.from_iterable(map(_step_launches, STEPS)):
         found.setdefault(x.source, set()).add(x.options)
     on = DryDevice.of("sm_90a")
     for runs in (subjects()["matmul/ffma.cu"], subjects()["matmul/sm80.cu"]):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import sys
 import zlib
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ from alpha.core.rng import Stream
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.plan import compute
-from alpha.ops.conv2d.problem import OPERANDS, Configuration, Target
+from alpha.ops.conv2d.problem import OPERANDS, Configuration, MathMode, Target
 from alpha.ops.conv2d.select.grouped_table import GROUPED
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
@@ -48,9 +49,7 @@ import test_bfloat16  # noqa: E402
 
 GPUS = tuple(arch for arch in ARCHITECTURES if arch != "sm_90")  # compiled for as sm_90a
 EXPRESSION = "-DALPHA_EXPRESSION="  # of a kernel that computes any elementwise expression
-# By architecture: it compiles one of so many of the kernels that it shares, by the same code, with sm_80.
-TURNS = {"sm_75": 4, "sm_86": 8, "sm_89": 8, "sm_100": 8, "sm_120": 8}
-RARE_TURNS = 3  # of the kernels of elementwise expressions for rare arrays, one of so many is compiled
+TURNS = ("sm_86", "sm_89", "sm_100", "sm_120")  # they run what sm_80 runs, by the same code
 HOPPER = Target("cuda", (9, 0), 132, 227 << 10)
 AXES_TURN = 2 * len(axes_geometry.SHAPES)  # every second of Hopper's rows compiles one shape with a depth or dilation
 TURN = 24  # of the small shapes, each of Hopper's rows compiles one of so many
@@ -102,15 +101,15 @@ def record(arch: str) -> dict[Launch, int]:
 def in_turn(arch: str) -> dict[Launch, int]:
     """Launches that are compiled for an architecture.
 
-    Those of TURNS compile a part of what they share with sm_80. The others share the kernels of elementwise
+    Each of TURNS compiles an eighth of what it shares with sm_80. The others share the kernels of elementwise
     expressions, which have no code of any architecture's own: each is compiled for one of those that launch it.
     """
     found = record(arch)
     units = {launch.unit for launch in found}
     if arch in TURNS:
         shared = units & {launch.unit for launch in record("sm_80")}
-        number = list(TURNS).index(arch) % TURNS[arch]
-        left = {unit for unit in shared if _digest(unit) % TURNS[arch] != number}
+        number, turns = TURNS.index(arch), 2 * len(TURNS)
+        left = {unit for unit in shared if _digest(unit) % turns != number}
     else:
         others = {other: _expressions(other) for other in GPUS if other not in TURNS}
         left = set()
@@ -129,11 +128,7 @@ def _digest(unit: Unit) -> int:
 def _expressions(arch: str) -> frozenset[Unit]:
     """The kernels of elementwise expressions that are launched on an architecture."""
     units = {launch.unit for launch in record(arch)}
-    return frozenset(filter(_computes_expression, units))
-
-
-def _computes_expression(unit: Unit) -> bool:
-    return any(option.startswith(EXPRESSION) for option in unit[1])
+    return frozenset(unit for unit in units if any(option.startswith(EXPRESSION) for option in unit[1]))
 
 
 def budget(launch: Launch, arch: str) -> int:
@@ -205,19 +200,15 @@ def run_row(row: Configuration, s: ConvShape, on: DryDevice) -> None:
         if row.supports_statistics:
             compute(row, first, second, s, *((bias, 0.5) if large else (None, 1.0)), ChannelStatistics())
     if row.supports_step and s == conv2d_cases.LONG:
-        columns = {name: on.zeros((s.IC,), np.float32) for name in ("mean", "var", "weight", "bias")}
-        maps = {name: on.zeros(s.X, first.dtype) for name in ("X", "Y", "residual", "other")}
-        for form in conv2d_steps.WIDEST:
-            step = conv2d_steps.step_of(form, conv2d_steps.rectifier_of(form[0]), {**columns, **maps})
-            conv2d_steps.launch_step(row, (first, second), s, step, on)
+        of_steps = (s, conv2d_steps.TRANSPOSED) if row.math is MathMode.TF32 else (s,)
+        for shape, form in itertools.product(of_steps, conv2d_steps.FORMS):
+            if conv2d_steps.is_asked_for(form, first.dtype):
+                conv2d_steps.launch_on_zeros(row, shape, form, on)
 
 
 @functools.cache
 def record_rare(arch: str) -> set[Launch]:
-    """Launches for float64 arrays, arrays off every vector, arrays of 2^31 numbers and large windows.
-
-    Of the kernels of elementwise expressions, which are one template, they are a part.
-    """
+    """Launches for float64 arrays, arrays off every vector, arrays of 2^31 numbers and large windows."""
     aligned, misaligned = device(arch), device(arch, misaligned_by=4)
     for name, arguments in primitive_cases():
         if not name.startswith("conv2d"):  # its rows state what alignment they need
@@ -225,8 +216,7 @@ def record_rare(arch: str) -> set[Launch]:
         with contextlib.suppress(TypeError):  # computed in float32 only
             primitive_calls.run(REGISTRY[name], aligned, as_double(arguments))
     run_large(aligned)
-    found = recorded(aligned) | recorded(misaligned)
-    return {x for x in found if not _computes_expression(x.unit) or _digest(x.unit) % RARE_TURNS == 0}
+    return recorded(aligned) | recorded(misaligned)
 
 
 def primitive_cases() -> Iterator[tuple[str, tuple[Any, ...]]]:

@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
@@ -212,6 +212,8 @@ def subjects() -> dict[str, list[Run]]:
     by_name = {row.name: row for row in rows}
     for source, (name, s) in RARE.items():
         found[source].append([_run_of(by_name[name], s)])
+    transposing = by_name["ks_deconv_sm90_tf32_128x64"]
+    found["conv2d/ks_deconv/sm90_first_step.cu"].append(_step_runs(transposing, (conv2d_steps.TRANSPOSED,)))
     for name, arguments in launches.primitive_cases():
         on = launches.device(ARCH)
         launches.primitive_calls.run(REGISTRY[name], on, arguments)
@@ -238,9 +240,9 @@ def _row_runs(row: Configuration) -> list[Run]:
     return [_run_of(row, s) for s in shapes]
 
 
-def _step_runs(row: Configuration) -> list[Run]:
+def _step_runs(row: Configuration, shapes: Iterable[Any] = conv2d_steps.SHAPES) -> list[Run]:
     """The widest steps that a row takes, which have all the barriers of the others."""
-    return [_step_run(conv2d_steps.Case.of(row, s, form)) for s in conv2d_steps.SHAPES for form in conv2d_steps.WIDEST]
+    return [_step_run(conv2d_steps.Case.of(row, s, form)) for s in shapes for form in conv2d_steps.WIDEST]
 
 
 def _step_run(case: conv2d_steps.Case) -> Run:

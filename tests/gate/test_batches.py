@@ -73,7 +73,7 @@ def test_a_warning_names_its_file(builds: list[str], tmp_path: Path) -> None:
 def test_what_a_header_does_not_use_is_no_fault(
     builds: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise the files would be compiled alone for nothing, of which Python warns."""
+    """Constants of a header that nobody uses do not split a batch, which would compile its files alone for nothing."""
     (tmp_path / "c.cuh").write_text("constexpr int UNUSED = 1;\n")
     (tmp_path / "b.cu").write_text(KERNEL.replace("LINE", '#include "c.cuh"'))
     logs()

@@ -9,7 +9,6 @@ from alpha.errors import AlphaError
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 
 ONE_AFTER_THE_OTHER = "for blocks that run at the same time, and the emulator's come one after the other"
-NOT_TRANSPOSED = "lanes read a task as late as this only to transpose a filter, and then no step is taken"
 # (kernel, file of the wait, its text, or nothing for all of the file): why nothing changes without it
 EXPLAINED = {
     ("batchnorm/apply.cu", "common/columns.cuh", ""): "it adds no lanes up",
@@ -22,10 +21,13 @@ EXPLAINED = {
     ("conv2d/ks_deconv/sm90_first_step.cu", "common/columns.cuh", ""): "it adds no lanes up",
     ("conv2d/ks_deconv/sm90_first_step.cu", "common/largest.cuh", ""): "its warps meet at a barrier of their own",
     ("conv2d/ks_deconv/sm90_first_step.cu", "conv2d/sm90/first_step.cuh", "__syncwarp();"): "it is there for registers",
-    ("conv2d/ks_deconv/sm90_first_step.cu", "conv2d/sm90/mainloop.cuh", "__syncwarp();"): NOT_TRANSPOSED,
+    (
+        "conv2d/ks_deconv/sm90_first_step.cu",
+        "conv2d/sm90/mainloop.cuh",
+        "__syncwarp();",
+    ): "the lanes of a warp exchange their results after they have read the task",
     ("conv2d/ks_deconv/sm90_first_step.cu", "conv2d/sm90/split_k.cuh", ""): ONE_AFTER_THE_OTHER,
     ("conv2d/ks_deconv/sm90_first_step.cu", "conv2d/sm90/statistics.cuh", ""): "it finds no statistics",
-    ("conv2d/ks_deconv/sm90_first_step.cu", "conv2d/sm90/transpose.cuh", ""): NOT_TRANSPOSED,
     ("optimizer/average.cu", "common/largest.cuh", ""): "it writes nothing beside a mean",
     ("reduce/scan_rows.cu", "common/rows.cuh", ""): "it scans the lanes of a row and does not join them",
     ("reduce/sum.cu", "common/last_block.cuh", ""): ONE_AFTER_THE_OTHER,

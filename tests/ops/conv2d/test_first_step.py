@@ -14,7 +14,7 @@ from helpers import sample_names, sample_of
 import alpha
 import alpha.nn.functional as F
 from alpha import Tensor, nn
-from alpha.ops.conv2d.problem import INPUT, Configuration
+from alpha.ops.conv2d.problem import INPUT, Configuration, MathMode
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.kernel.rectifier import FROM_OUTPUT, FROM_SUM, FROM_X, FROM_Y, RectifierStep
 
@@ -33,15 +33,17 @@ SAMPLE = sample_names([v for v in TAKERS if v.precision != "tf32"])
 def test_a_step_is_what_it_says(row: Configuration) -> None:
     """A step gives dZ, its sums and its magnitude; at the batch's edge, for all residues, with split-K.
 
-    The rows that `make test` runs take every form on one shape. Of the forms and shapes that each other row compiles a
-    kernel for, it takes one in turn beside the widest forms.
+    A kernel is compiled for each row, form and shape. So the rows that `make test` runs take every form on one shape,
+    and the widest forms on the others. Any other row takes the widest forms and one more, on one shape, in turn.
     """
     turn, widest = TAKERS.index(row), steps.WIDEST
     shapes = [*steps.SHAPES, *conv2d_geometry.of(row)[:1]]
+    if row.math is MathMode.TF32:
+        shapes.append(steps.TRANSPOSED)
     if row.name in SAMPLE:
         cases = [(shapes[0], form) for form in steps.FORMS] + [(s, form) for s in shapes[1:] for form in widest]
     else:
-        cases = [(shapes[turn % 3], form) for form in (*widest, steps.FORMS[turn % len(steps.FORMS)])]
+        cases = [(shapes[turn % len(shapes)], form) for form in (*widest, steps.FORMS[turn % len(steps.FORMS)])]
     taken = 0
     for s, form in dict.fromkeys(cases):
         if steps.is_asked_for(form, arrays_of(row)):
@@ -50,6 +52,12 @@ def test_a_step_is_what_it_says(row: Configuration) -> None:
             taken += judged.taken
     tile = output_tile(row)
     assert taken > 0 or tile > 128 * 128, f"{row.name} takes no step"
+
+
+def test_a_step_beside_a_filter_that_is_transposed() -> None:
+    row = next(v for v in TAKERS if v.name == "ks_deconv_sm90_tf32_128x64")
+    for form in ((FROM_SUM, True, True), (FROM_Y, False, False)):
+        assert steps.judge(row, steps.TRANSPOSED, form, hopper()) == steps.Judged(True)
 
 
 def output_tile(row: Configuration) -> int:

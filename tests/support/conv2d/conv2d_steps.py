@@ -38,9 +38,10 @@ FORMS: list[Form] = [
     (FROM_Y, False, False),
     (FROM_Y, False, True),
 ]
-WIDEST: list[Form] = [(FROM_Y, True, True), (FROM_Y, False, False)]  # need most registers, with and without sums
+WIDEST: list[Form] = [(FROM_Y, True, True), (FROM_Y, False, False)]  # read most arrays, with and without sums
 # 2-D maps of one residue and of four, with rows of pixels that no tile fills, and several tiles of channels
 SHAPES = [make(40, (7, 5), (64, 64), (3, 3), p=(1, 1)), make(9, (9, 11), (72, 64), (3, 3), s=(2, 2), p=(1, 1))]
+TRANSPOSED = make(300, (1, 1), (72, 40), (1, 1))  # of one tap: in tf32 the kernel transposes the filter
 EPS, SMALLEST, SLOPE = 1e-5, 1e-5, 0.25
 ERRORS = {"float32": 1e-5, "tf32": 4e-3, "bf16": 1.5e-2}  # allowed, of the largest number of dZ
 
@@ -75,6 +76,15 @@ def launch_step(
     if not plan.facts.get("takes step"):
         return None
     return plan.launch(device, {**named_operands(plan, INPUT, given, None, 1.0), **step.operands})
+
+
+def launch_on_zeros(row: Configuration, s: ConvShape, form: Form, device: CudaDevice) -> bool:
+    """True if the kernel takes the step, which is launched on zeros: for the record of a dry run."""
+    dY, W = (device.zeros(getattr(s, name), arrays_of(row)) for name in ("Y", "W"))
+    columns = {name: device.zeros((s.IC,), np.float32) for name in ("mean", "var", "weight", "bias")}
+    maps = {name: device.zeros(s.X, dY.dtype) for name in ("X", "Y", "residual", "other")}
+    step = step_of(form, rectifier_of(form[0]), {**columns, **maps})
+    return launch_step(row, (dY, W), s, step, device) is not None
 
 
 def arrays_for(s: ConvShape, dtype: np.dtype[Any], seed: int = 0) -> dict[str, np.ndarray]:

@@ -23,6 +23,7 @@ from alpha.ops.conv2d.problem import Epilogue, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape, as_axes_struct, ndim
 from alpha.ops.conv2d.step_form import StepForm
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, ScalarArg, Table, TensorMaps
+from alpha.ops.kernel.rectifier import FROM_SUM
 from alpha.ops.kernel.sums import MEETING_STATE
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def keeps_filter(
 
 
 class Splits(Enum):
-    """Numbers of splits of K with which a tile spills registers."""
+    """The splits of K at which a tile spills registers."""
 
     ANY = "any number"
     SEVERAL = "more than one"
@@ -89,7 +90,15 @@ STATISTICS_SPILL = {(MathMode.FP16, 128, 256): Splits.ANY, (MathMode.TF32, 256, 
 
 def _spills_with_splits(step: StepForm, tile: Tile) -> bool:
     """True if a thread would need more registers for a first step than it has with split-K, as tests/gate finds."""
+    if (tile.math, tile.BM, tile.BN) == (MathMode.TF32, 128, 96) and step.other:
+        return True
     return tile.math is not MathMode.BF16 and (len(step.maps) > MOST_WIDE_MAPS or tile.BM == 192)
+
+
+def _spills_with_transposed_filter(step: StepForm, tile: Tile) -> bool:
+    """True if a thread would need more registers for a first step than it has where the kernel transposes a filter."""
+    largest = tile.BM * tile.BN == MOST_STEP_SUMS
+    return step.other and largest and (tile.BM == 256 or step.sign == FROM_SUM)
 
 
 class OutputTilesLaunch:
@@ -160,9 +169,12 @@ class OutputTilesLaunch:
             (tile.BM == 256 and len(step.maps) > MOST_WIDE_MAPS) or (step.other and not step.sums)
         ):  # for which a thread would need more registers than it has; see tests/gate
             return False
+        if self.B is not None:
+            return True
+        if _spills_with_transposed_filter(step, tile):
+            return False
         # a filter that the kernel transposes must stay
-        reserved = self._reserved(step, tile)
-        return self.B is not None or keeps_filter(self.s, tile, self.output, self.forward, self.num_sms, reserved)
+        return keeps_filter(self.s, tile, self.output, self.forward, self.num_sms, self._reserved(step, tile))
 
     def _reserved(self, step: StepForm | None, tile: Tile) -> int:
         """Bytes of shared memory beside the stages."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conv2d_cases import make
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -178,17 +179,6 @@ PREPARING = ("activation_terms", "filter_terms", "split_filter", "split_filter_t
 KERNELS = {*DIRECT, *SM80, *SM90, "implicit_gemm_ffma", "ks_deconv_ffma", "sk_dilated_ffma"}
 
 # -- shapes at the limits, which a draw may miss --------------------------------------------------------------------
-
-
-def make(
-    N: int,
-    I: tuple[int, int],
-    C: tuple[int, int],
-    F: tuple[int, int],
-    s: tuple[int, int] = (1, 1),
-    p: tuple[int, int] = (0, 0),
-) -> ConvShape:
-    return conv_shape("test", (N, *I, C[0]), (C[1], *F, C[0]), s, p)
 
 
 EDGES = {
