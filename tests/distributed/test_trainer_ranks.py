@@ -115,16 +115,16 @@ def test_a_data_set_lies_in_shares_where_a_gpu_has_no_room_for_the_whole() -> No
 def test_train_cifar10_goes_on_with_another_number_of_processes(tmp_path: Path) -> None:
     script = Path(__file__).parents[2] / "examples" / "train_cifar10.py"
     short = ["--data", "sample", "--steps", "1", "--device", "cpu"]
-    found = ran(2, str(script), *short, "--batch-size", "3", "--epochs", "1", "--output", tmp_path / "run")
+    found = ran(2, str(script), *short, "--batch-size", "33", "--epochs", "1", "--output", tmp_path / "run")
     assert found.status == 0, found.errors
     alone = ran(1, str(script), "--resume", tmp_path / "run", "--epochs", "2", launcher="alone")
     assert alone.status == 0, alone.errors
     run = Run.resume(tmp_path / "run")
-    assert (run.options["batch_size"], run.options["processes"], len(run.history.rows)) == (6, 1, 2)
+    assert (run.options["batch_size"], run.options["processes"], len(run.history.rows)) == (66, 1, 2)
     run.close()
     four = ran(4, str(script), "--resume", tmp_path / "run", "--epochs", "3")
     assert four.status != 0
-    assert "a step of the run has 6 images, which 4 processes cannot share: use one of 1, 2, 3, 6" in four.errors
+    assert "a step of the run has 66 images, which 4 processes cannot share: use one of 1, 2, 3, 6, 11" in four.errors
 
 
 def test_find_learning_rate_wants_one_process() -> None:

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kernel_emulator import Emulator
-from test_emulation_hopper import OnDevice, bf16, multiply
-from test_emulation_tiles import product
+from kernel_products import OnDevice, tile_product, wgmma_product
 
 from alpha.errors import DeviceError
 
@@ -20,6 +19,11 @@ Case = Callable[[Emulator], Any]
 
 def normal(*shape: int) -> Any:
     return RNG.standard_normal(shape).astype(np.float32)
+
+
+def bf16(x: Any) -> Any:
+    """Bits of bfloat16, truncated."""
+    return (x.view(np.uint32) >> 16).astype(np.uint16)
 
 
 X, A, B = normal(384), normal(128, 160), normal(256, 160)
@@ -67,8 +71,8 @@ CASES: dict[str, Case] = {
     "arithmetic": run("semantics.cu", "arithmetic", 1, floats(10)),
     "block sum": run("semantics.cu", "block_sum", 128, floats(384), X, grid=3, shared_bytes=4),
     "cp.async": copies,
-    "FFMA": lambda launch: product(launch, "ffma", A, B),
-    "mma tf32": lambda launch: product(launch, "tf32", A, B),
+    "FFMA": lambda launch: tile_product(launch, "ffma", A, B),
+    "mma tf32": lambda launch: tile_product(launch, "tf32", A, B),
     "mma bf16, ldmatrix": bf16_by_ldmatrix,
     "mma f16, ldmatrix": f16_by_ldmatrix,
 }
@@ -79,7 +83,7 @@ def wgmma_tf32(registers: int) -> Case:
         device = OnDevice(launch)
         maps = device.tensor_map(A, (32, 64)), device.tensor_map(B, (32, 128))
         defines = {"N": 128, "A_REGISTERS": registers}
-        return multiply(launch, "product_tf32", maps, 128, 160, 192 * 128, **defines)
+        return wgmma_product(launch, "product_tf32", maps, 128, 160, 192 * 128, **defines)
 
     return case
 
@@ -89,7 +93,7 @@ def wgmma_bf16(registers: int) -> Case:
         device = OnDevice(launch)
         maps = device.tensor_map(P, (64, 32)), device.tensor_map(Q, (64, 32))
         defines = {"N": 128, "A_REGISTERS": registers}
-        return multiply(launch, "product_bf16_transposed", maps, 128, 96, 3 * 4096, **defines)
+        return wgmma_product(launch, "product_bf16_transposed", maps, 128, 96, 3 * 4096, **defines)
 
     return case
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
+import os
 import sys
 import zlib
 from collections.abc import Iterator
@@ -49,7 +49,11 @@ import test_bfloat16  # noqa: E402
 
 GPUS = tuple(arch for arch in ARCHITECTURES if arch != "sm_90")  # compiled for as sm_90a
 EXPRESSION = "-DALPHA_EXPRESSION="  # of a kernel that computes any elementwise expression
-TURNS = ("sm_86", "sm_89", "sm_100", "sm_120")  # they run what sm_80 runs, by the same code
+# ALPHA_GATE=all compiles every launch for every architecture. Otherwise these compile one of so many of the kernels
+# that they share, by the same code, with sm_80, and one of RARE_TURNS elementwise expressions for rare arrays.
+ALL = os.environ.get("ALPHA_GATE") == "all"
+TURNS = {"sm_75": 4, "sm_86": 8, "sm_89": 8, "sm_100": 8, "sm_120": 8}
+RARE_TURNS = 3
 HOPPER = Target("cuda", (9, 0), 132, 227 << 10)
 AXES_TURN = 2 * len(axes_geometry.SHAPES)  # every second of Hopper's rows compiles one shape with a depth or dilation
 TURN = 24  # of the small shapes, each of Hopper's rows compiles one of so many
@@ -101,15 +105,17 @@ def record(arch: str) -> dict[Launch, int]:
 def in_turn(arch: str) -> dict[Launch, int]:
     """Launches that are compiled for an architecture.
 
-    Each of TURNS compiles an eighth of what it shares with sm_80. The others share the kernels of elementwise
+    Those of TURNS compile a part of what they share with sm_80. The others share the kernels of elementwise
     expressions, which have no code of any architecture's own: each is compiled for one of those that launch it.
     """
     found = record(arch)
+    if ALL:
+        return found
     units = {launch.unit for launch in found}
     if arch in TURNS:
         shared = units & {launch.unit for launch in record("sm_80")}
-        number, turns = TURNS.index(arch), 2 * len(TURNS)
-        left = {unit for unit in shared if _digest(unit) % turns != number}
+        number = list(TURNS).index(arch) % TURNS[arch]
+        left = {unit for unit in shared if _digest(unit) % TURNS[arch] != number}
     else:
         others = {other: _expressions(other) for other in GPUS if other not in TURNS}
         left = set()
@@ -127,8 +133,11 @@ def _digest(unit: Unit) -> int:
 @functools.cache
 def _expressions(arch: str) -> frozenset[Unit]:
     """The kernels of elementwise expressions that are launched on an architecture."""
-    units = {launch.unit for launch in record(arch)}
-    return frozenset(unit for unit in units if any(option.startswith(EXPRESSION) for option in unit[1]))
+    return frozenset(filter(_computes_expression, {launch.unit for launch in record(arch)}))
+
+
+def _computes_expression(unit: Unit) -> bool:
+    return any(option.startswith(EXPRESSION) for option in unit[1])
 
 
 def budget(launch: Launch, arch: str) -> int:
@@ -200,15 +209,26 @@ def run_row(row: Configuration, s: ConvShape, on: DryDevice) -> None:
         if row.supports_statistics:
             compute(row, first, second, s, *((bias, 0.5) if large else (None, 1.0)), ChannelStatistics())
     if row.supports_step and s == conv2d_cases.LONG:
-        of_steps = (s, conv2d_steps.TRANSPOSED) if row.math is MathMode.TF32 else (s,)
-        for shape, form in itertools.product(of_steps, conv2d_steps.FORMS):
-            if conv2d_steps.is_asked_for(form, first.dtype):
-                conv2d_steps.launch_on_zeros(row, shape, form, on)
+        for shape in (s, conv2d_steps.TRANSPOSED) if row.math is MathMode.TF32 else (s,):
+            run_steps(row, shape, first.dtype, on)
+
+
+def run_steps(row: Configuration, s: ConvShape, dtype: np.dtype[Any], on: DryDevice) -> None:
+    """Launch the forms of a first step, but none that needs less than one that is launched."""
+    taken: set[conv2d_steps.Form] = set()
+    for form in conv2d_steps.FORMS:
+        if not conv2d_steps.is_asked_for(form, dtype) or conv2d_steps.NEEDS_LESS.get(form) in taken:
+            continue
+        if conv2d_steps.launch_on_zeros(row, s, form, on):
+            taken.add(form)
 
 
 @functools.cache
 def record_rare(arch: str) -> set[Launch]:
-    """Launches for float64 arrays, arrays off every vector, arrays of 2^31 numbers and large windows."""
+    """Launches for float64 arrays, arrays off every vector, arrays of 2^31 numbers and large windows.
+
+    Without ALL they are a part of those that compute elementwise expressions, whose kernels are one template.
+    """
     aligned, misaligned = device(arch), device(arch, misaligned_by=4)
     for name, arguments in primitive_cases():
         if not name.startswith("conv2d"):  # its rows state what alignment they need
@@ -216,7 +236,8 @@ def record_rare(arch: str) -> set[Launch]:
         with contextlib.suppress(TypeError):  # computed in float32 only
             primitive_calls.run(REGISTRY[name], aligned, as_double(arguments))
     run_large(aligned)
-    return recorded(aligned) | recorded(misaligned)
+    found = recorded(aligned) | recorded(misaligned)
+    return {x for x in found if ALL or not _computes_expression(x.unit) or _digest(x.unit) % RARE_TURNS == 0}
 
 
 def primitive_cases() -> Iterator[tuple[str, tuple[Any, ...]]]:

@@ -20,7 +20,7 @@ from alpha.runtime.cuda.compile import find_nvcc, nvcc_version
 
 NVCC = find_nvcc()
 PAGE = Path(__file__).parents[2] / "docs" / "kernels" / "resources.md"
-SHOWN = ("sm_75", "sm_80", "sm_90a")
+SHOWN = ("sm_80", "sm_90a")
 COMMAND = "python tests/gate/resources.py"
 LISTED = f"{EXPRESSION}a + b"  # a new expression is no new kernel
 
@@ -150,7 +150,7 @@ def release() -> str:
 
 _INTRODUCTION = """# Registers, shared memory and occupancy
 
-Every kernel as the operators launch it, compiled by nvcc {nvcc} for three architectures. `{command}`
+Every kernel as the operators launch it, compiled by nvcc {nvcc} for two architectures. `{command}`
 writes this page, and a test of `make gate` fails if a line of it is no longer true. Elementwise operators share the
 kernel `map`, which is listed as the sum of two arrays.
 

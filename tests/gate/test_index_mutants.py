@@ -16,7 +16,7 @@ from index_mutations import Mutant
 from alpha.errors import AlphaError
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 
-SAMPLE = 100
+SAMPLE = 60
 # (file, what changes, code of the line): why no result changes. They are not judged.
 SANITIZED = "it touches what lies beyond an array and changes no result: such faults are for `make sanitize`"
 OTHER_TILE = "a tile beyond the last channel reads another vector, and is not stored"

@@ -79,3 +79,19 @@ def test_a_child_has_the_folders_of_its_parent(tmp_path: Path, monkeypatch: pyte
     assert (file, more) == (alpha.__file__, "x"), run.stderr
     expected = [tmp_path / "first", Path(alpha.__file__).parents[1], TESTS / "rows", "/nowhere"]
     assert path[:4] == list(map(str, expected))
+
+
+def test_a_file_of_tests_is_imported_by_its_neighbours_alone() -> None:
+    """A file of another folder is found only if pytest has collected that folder before."""
+    wrong = []
+    for path in PATHS:
+        text = path.read_text()
+        if "sys.path" in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
+            names = [node.module] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            for name in names:
+                if (name or "").startswith("test_") and not (path.parent / f"{name}.py").is_file():
+                    wrong.append(f"{path.relative_to(TESTS)}:{node.lineno} {name}")
+    assert not wrong, f"move what they share to a file that is no test, in a folder that both see: {wrong}"

@@ -188,6 +188,19 @@ def test_out_of_memory_says_everything() -> None:
     assert memory.largest_live() == [(block.nbytes, "layer1.conv")]
 
 
+def test_out_of_memory_repeats_what_the_device_said() -> None:
+    """A device may refuse although bytes are free; where a limit of ours is the reason, it was not asked."""
+    memory, driver = arena(total=2 * SEGMENT)
+    with pytest.raises(OutOfMemoryError, match=r"free on the device \S+ MiB \(fake device is full\); largest"):
+        memory.allocate(4 * SEGMENT)
+    driver.total = 8 * SEGMENT
+    block = memory.allocate(SEGMENT)
+    memory.set_limit(2 * SEGMENT)
+    with pytest.raises(OutOfMemoryError, match=r"free on the device \S+ MiB; largest"):
+        memory.allocate(4 * SEGMENT)
+    del block
+
+
 def test_a_block_may_die_inside_the_arena_and_after_it() -> None:
     memory, driver = arena()
     block = memory.allocate(1)

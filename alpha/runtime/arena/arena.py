@@ -272,9 +272,10 @@ class Arena(Places):
             self._end()
             free = self._free.largest
             meters = str(self._meter.total or self._meter)
+            refusal = self.segments.refusal
         blocks = ", ".join(f"{mib(size)} {label}".rstrip() for size, label in self.largest_live())
         return (
             f"out of memory: asked {mib(nbytes)}, {meters}, largest free block {mib(free)}, "
-            f"free on the device {mib(self._free_on_device())}; "
+            f"free on the device {mib(self._free_on_device())}{f' ({refusal})' if refusal else ''}; "
             f"largest live blocks: {blocks or 'none'}"
         )

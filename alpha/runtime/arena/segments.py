@@ -28,6 +28,7 @@ class Segments:
         held: says at which addresses there is memory that `allocate` has given and `free` has not taken back. Without
             it, memory that the device has given is lost if an exception comes before it is noted here.
         kept: (begin, end) of memory that does not go back to the device, though no block lies there now.
+        refusal: text of the device's error, if it refused the last segment that was asked for; otherwise empty.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Segments:
         # no block may cross the beginning of a segment, except in a range
         self.free = FreeBlocks(() if growth is Growth.RANGE else self._sizes)
         self.kept: Sequence[tuple[int, int]] = ()
+        self.refusal = ""
 
     def grow(self, size: int) -> bool:
         """Make room for `size`, in exchange for unused segments if the device or the limit is short."""
@@ -129,16 +131,19 @@ class Segments:
     def _add(self, size: int) -> bool:
         """Add a segment, so that some free block holds `size`."""
         least, wanted = self._sizes_for(size)
+        self.refusal = ""
         if (room := self._meter.room) is not None:
             wanted = min(wanted, room // self.grain * self.grain)
         while wanted >= least:
             try:
                 start = self._raw_allocate(wanted)
-            except MemoryError:
+            except MemoryError as error:
+                self.refusal = str(error)
                 if wanted == least:
                     return False
                 wanted = max(least, self._round_up(wanted // 2))
                 continue
+            self.refusal = ""
             self._sizes[start] = wanted
             self._meter.reserve(wanted)
             self.free.add(start, wanted)

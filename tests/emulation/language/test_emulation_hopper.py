@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from kernel_emulator import Emulator
+from kernel_products import HostArray, OnDevice, wgmma_product, widened
 
 from alpha.errors import DeviceError
 from alpha.runtime.cuda.emulated.emulated_tensor_map import encode_tiled_map
@@ -17,31 +18,11 @@ SOURCE = "hopper.cu"
 RNG = np.random.default_rng(0)
 
 Maker = Callable[..., Emulator]
-HostArray = npt.NDArray[Any]
 
 
 @pytest.fixture(params=[0, 1, 2])
 def seeded(request: pytest.FixtureRequest, emulator_for: Maker) -> Emulator:
     return emulator_for(ALPHA_EMULATED_SEED=request.param, ALPHA_ARCH="sm_90a")
-
-
-class OnDevice:
-    """Arrays and tensor maps in device memory until the test ends."""
-
-    def __init__(self, launch: Emulator) -> None:
-        self.driver: Any = launch.driver
-
-    def upload(self, array: HostArray) -> int:
-        address = self.driver.allocate(array.nbytes)
-        self.driver.upload(address, np.ascontiguousarray(array))
-        return address
-
-    def tensor_map(self, array: HostArray, box: tuple[int, ...], swizzle: int = 128) -> np.uint64:
-        """A map of the array; `box` innermost first, as the map has it."""
-        packed = self.driver.encode_tiled_map(
-            array.dtype, self.upload(array), array.shape[::-1], array.strides[-2::-1], box, swizzle
-        )
-        return np.uint64(self.upload(np.frombuffer(packed, np.uint8)))
 
 
 def swizzled(box: HostArray, swizzle: int) -> HostArray:
@@ -86,23 +67,8 @@ def bf16(x: HostArray) -> npt.NDArray[np.uint16]:
     return (x.view(np.uint32) >> 16).astype(np.uint16)
 
 
-def widened(x: npt.NDArray[np.uint16]) -> HostArray:
-    return (x.astype(np.uint32) << 16).view(np.float32)
-
-
 def normal(*shape: int) -> HostArray:
     return RNG.standard_normal(shape).astype(np.float32)
-
-
-def multiply(
-    launch: Emulator, kernel: str, maps: tuple[Any, Any], m: int, k: int, stage: int, **defines: int
-) -> HostArray:
-    width = defines.get("N", 64)
-    c = np.full((m, 2 * width), np.nan, np.float32)
-    args = (*maps, c, 2 * width, k)
-    nbytes = 3 * stage + 1024
-    launch(SOURCE, kernel, (2, m // 64, 1), 256, *args, shared_bytes=nbytes, defines=defines)
-    return c
 
 
 @pytest.mark.parametrize(("width", "registers"), [(64, 1), (96, 0), (128, 1)])
@@ -112,7 +78,7 @@ def test_tf32_product(seeded: Emulator, width: int, registers: int) -> None:
     maps = device.tensor_map(a, (32, 64)), device.tensor_map(b, (32, width))
     stage = (64 + width) * 128
     defines = {"N": width, "A_REGISTERS": registers}
-    c = multiply(seeded, "product_tf32", maps, 128, 160, stage, **defines)
+    c = wgmma_product(seeded, "product_tf32", maps, 128, 160, stage, **defines)
     np.testing.assert_allclose(c, tf32(a) @ tf32(b).T, atol=1e-4)
 
 
@@ -120,7 +86,7 @@ def test_bf16_product(seeded: Emulator) -> None:
     a, b = bf16(normal(64, 256)), bf16(normal(256, 256))
     device = OnDevice(seeded)
     maps = device.tensor_map(a, (64, 64)), device.tensor_map(b, (64, 128))
-    c = multiply(seeded, "product_bf16", maps, 64, 256, (64 + 128) * 128, N=128)
+    c = wgmma_product(seeded, "product_bf16", maps, 64, 256, (64 + 128) * 128, N=128)
     np.testing.assert_allclose(c, widened(a) @ widened(b).T, atol=1e-4)
 
 
@@ -130,7 +96,7 @@ def test_bf16_product_of_transposed_operands(seeded: Emulator, registers: int) -
     device = OnDevice(seeded)
     maps = device.tensor_map(a, (64, 32)), device.tensor_map(b, (64, 32))
     defines = {"N": 128, "A_REGISTERS": registers}
-    c = multiply(seeded, "product_bf16_transposed", maps, 128, 96, 3 * 4096, **defines)
+    c = wgmma_product(seeded, "product_bf16_transposed", maps, 128, 96, 3 * 4096, **defines)
     np.testing.assert_allclose(c, widened(a).T @ widened(b), atol=1e-4)
 
 
@@ -145,7 +111,7 @@ def test_missing_wait_is_seen(mistake: int, seed: int, emulator_for: Maker) -> N
     device = OnDevice(launch)
     maps = device.tensor_map(a, (32, 64)), device.tensor_map(b, (32, 64))
     try:
-        c = multiply(launch, "product_tf32", maps, 64, 320, 128 * 128, MISTAKE=mistake)
+        c = wgmma_product(launch, "product_tf32", maps, 64, 320, 128 * 128, MISTAKE=mistake)
     except DeviceError:
         return  # the barriers no longer match: a deadlock
     assert not np.allclose(c, tf32(a) @ tf32(b).T, atol=1e-3)
@@ -161,7 +127,7 @@ def test_deadlock_names_the_barrier(seeded: Emulator) -> None:
         r"\(phase 0 lacks 0 of 1 arrivals and 16 bytes\)"
     )
     with pytest.raises(DeviceError, match=message):
-        multiply(seeded, "product_tf32", maps, 64, 64, 128 * 128, MISTAKE=3)
+        wgmma_product(seeded, "product_tf32", maps, 64, 64, 128 * 128, MISTAKE=3)
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from kernel_emulator import Emulator
+from kernel_products import tile_product, widened
 
 from alpha import config
 
@@ -36,32 +36,19 @@ def bf16(x: Floats) -> npt.NDArray[np.uint16]:
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
 
 
-def widened(x: npt.NDArray[np.uint16]) -> Floats:
-    return (x.astype(np.uint32) << 16).view(np.float32)
-
-
 @pytest.fixture(params=[0, 1, 2])
 def seeded(request: pytest.FixtureRequest, emulator_for: Callable[..., Emulator]) -> Emulator:
     return emulator_for(ALPHA_EMULATED_SEED=request.param)
 
 
-def product(launch: Emulator, kind: str, a: Any, b: Any) -> Floats:
-    c = np.empty((a.shape[0], b.shape[0]), np.float32)
-    grid = (c.shape[1] // 64, c.shape[0] // 64, 1)
-    block, shared_bytes = {"ffma": (256, 0), "tf32": (128, 3 * 128 * 32 * 4)}[kind]
-    args = (a, b, c, b.shape[0], a.shape[1])
-    launch(SOURCE, f"product_{kind}", grid, block, *args, shared_bytes=shared_bytes)
-    return c
-
-
 def test_ffma_product(seeded: Emulator) -> None:
     a, b = factors()
-    np.testing.assert_allclose(product(seeded, "ffma", a, b), a @ b.T, atol=1e-4)
+    np.testing.assert_allclose(tile_product(seeded, "ffma", a, b), a @ b.T, atol=1e-4)
 
 
 def test_tf32_product(seeded: Emulator) -> None:
     a, b = factors()
-    np.testing.assert_allclose(product(seeded, "tf32", a, b), tf32(a) @ tf32(b).T, atol=1e-4)
+    np.testing.assert_allclose(tile_product(seeded, "tf32", a, b), tf32(a) @ tf32(b).T, atol=1e-4)
 
 
 def test_bf16_product_through_ldmatrix(seeded: Emulator) -> None:
@@ -94,9 +81,9 @@ def test_copies_with_zero_fill(seeded: Emulator) -> None:
 def test_speed_floor(kind: str, emulator: Emulator) -> None:
     """Far below what it reaches on an idle core, so that only a real slow-down fails."""
     a, b = factors(256, 256, 512)
-    product(emulator, kind, a, b)
+    tile_product(emulator, kind, a, b)
     start = time.process_time()
-    product(emulator, kind, a, b)
+    tile_product(emulator, kind, a, b)
     rate = 2e-9 * 256 * 256 * 512 / (time.process_time() - start)
     print(f"{kind}: {rate:.2f} GFLOP/s")
     assert rate > 0.5

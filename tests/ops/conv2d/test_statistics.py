@@ -11,7 +11,7 @@ import conv2d_reference as reference
 import numpy as np
 import pytest
 from conv2d_cases import arrays_of, hopper, make, operands, reordered
-from helpers import sample_of
+from helpers import sample_names, sample_of
 from launch_log import observed_launches
 
 import alpha
@@ -30,6 +30,7 @@ WIDE = make(64, (8, 8), (32, 5 * 64), (1, 1))
 
 
 FINDERS = [v for v in CONFIGURATIONS if v.supports_statistics]
+SAMPLE = sample_names([v for v in FINDERS if v.precision != "tf32"])
 
 
 @pytest.mark.parametrize(
@@ -43,10 +44,13 @@ FINDERS = [v for v in CONFIGURATIONS if v.supports_statistics]
 def test_statistics_of_the_result(row: Configuration) -> None:
     """Cases are a large mean, split-K, many tiles per block, and tiles that have rows outside of the map.
 
-    With bfloat16 they are the statistics of the results before these are rounded.
+    With bfloat16 they are the statistics of the results before these are rounded. A kernel is compiled for each shape,
+    so rows that `make test` leaves out take one of the first two in turn.
     """
     device, tile = hopper(), Tile.of(row)
-    for s in (*conv2d_geometry.of(row)[:2], WIDE):
+    first = conv2d_geometry.of(row)[:2]
+    turn = FINDERS.index(row) % len(first)
+    for s in (*(first if row.name in SAMPLE else [first[turn]]), WIDE):
         X, W = (device.upload(a.astype(arrays_of(row))) for a in operands(FORWARD, s, "float32"))
         b, slope = device.upload(np.linspace(1e3, 1e4, s.OC, dtype=np.float32)), 0.25
         statistics, again = ChannelStatistics(), ChannelStatistics()

@@ -38,6 +38,12 @@ FORMS: list[Form] = [
     (FROM_Y, False, False),
     (FROM_Y, False, True),
 ]
+# a form that reads as many arrays as another one, and computes a part of what that computes
+NEEDS_LESS: dict[Form, Form] = {
+    (NOT_RECTIFIED, True, False): (FROM_X, True, False),
+    (FROM_Y, False, False): (FROM_X, True, False),
+    (FROM_Y, False, True): (FROM_X, True, True),
+}
 WIDEST: list[Form] = [(FROM_Y, True, True), (FROM_Y, False, False)]  # read most arrays, with and without sums
 # 2-D maps of one residue and of four, with rows of pixels that no tile fills, and several tiles of channels
 SHAPES = [make(40, (7, 5), (64, 64), (3, 3), p=(1, 1)), make(9, (9, 11), (72, 64), (3, 3), s=(2, 2), p=(1, 1))]
