@@ -115,6 +115,17 @@ def sample_of(rows: Iterable[Configuration]) -> list[ParameterSet]:
     return [pytest.param(row, id=row.name, marks=() if row.name in sample else pytest.mark.gate) for row in ordered]
 
 
+def half_of(parameters: Iterable[ParameterSet], first: int = 0) -> list[ParameterSet]:
+    """The parameters that `make test` runs, and every second one of the others from number `first` on.
+
+    For rules of which each row needs kernels of its own, beside one that is tried with all rows. ALPHA_GATE=all: all.
+    """
+    ordered = list(parameters)
+    others = [parameter for parameter in ordered if parameter.marks]
+    kept = others if os.environ.get("ALPHA_GATE") == "all" else others[first::2]
+    return [parameter for parameter in ordered if not parameter.marks or parameter in kept]
+
+
 def smallest_of(rows: Iterable[Configuration]) -> list[ParameterSet]:
     """The rows of `sample_of` that `make test` runs, for rules that do not depend on the tile."""
     return [row for row in sample_of(rows) if not row.marks]
