@@ -34,8 +34,8 @@ def test_a_step_is_what_it_says(row: Configuration) -> None:
     """A step gives dZ, its sums and its magnitude; at the batch's edge, for all residues, with split-K.
 
     A kernel is compiled for each row, form and shape. So the rows that `make test` runs take every form on one shape,
-    and the widest forms on the others. Any other row takes the widest forms and one more, on one shape, in turn. Rows in
-    TF32 also take a filter that the kernel transposes.
+    and the widest forms on the others. Any other row takes the widest forms and one more, on one shape, in turn. Rows
+    in TF32 also take a filter that the kernel transposes.
     """
     turn, widest = TAKERS.index(row), steps.WIDEST
     shapes = [*steps.SHAPES, *[s for s in conv2d_geometry.of(row) if s.IC % 8 == 0][:1]]
