@@ -27,7 +27,7 @@ __device__ __forceinline__ void tma_prefetch(const TensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-// Has `bytes` from an address on brought to the L2 cache, both multiples of 16.
+// Has `bytes` from an address on brought to the L2 cache, both multiples of 16. The lanes of a warp do so one by one.
 __device__ __forceinline__ void prefetch_l2(const void* address, int bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(address), "r"(bytes) : "memory");
 }

@@ -40,6 +40,7 @@ import axes_geometry  # noqa: E402
 import conv2d_cases  # noqa: E402
 import conv2d_geometry  # noqa: E402
 import conv2d_steps  # noqa: E402
+import ping_pong_cases  # noqa: E402
 from helpers import compiled_quickly, reads_weight, tile_area  # noqa: E402
 
 from alpha.core.numerics import BFLOAT16  # noqa: E402
@@ -70,7 +71,9 @@ SEVERAL_PARTS = (
 STEPS = {  # by row: forms that together read every map, on rows without and with registers to read it all at once
     "ks_deconv_sm90_bf16_128x64": [(FROM_Y, True, True), (FROM_X, True, False)],
     "ks_deconv_sm90_fp16x3_128x64": [(FROM_SUM, True, False)],
+    "ks_deconv_sm90_bf16_256x64": ping_pong_cases.STEPS[:2],
 }
+TURNS = {row.name: operator for operator, row in ping_pong_cases.ROWS.items()}
 PARTS = 16  # of the runs without a mutant, for so many processors
 FEW = 3  # SMs, so that a block takes up several tiles
 PATIENCE = 60  # seconds of a mutant; then it does not end
@@ -311,12 +314,13 @@ def subjects() -> dict[str, list[Run]]:
         several, whole = row.name in SEVERAL_PARTS, conv2d_geometry.whole(row)
         shapes = [*conv2d_geometry.of(row)[: 2 if several else None], *([whole] if whole and not several else [])]
         shapes += axes_geometry.of(row) if row.name not in SEVERAL_PARTS else ()
+        shapes += [in_turns(row.name, FEW)] if row.name in TURNS else []
         runs = [Run(conv2d_geometry.cost(row, s), row.name, s) for s in shapes]
         for source in sources_of(row):
             found.setdefault(source, []).extend(runs)
     for name, forms in STEPS.items():
-        shapes = [(conv2d_geometry.cost(_row(name), s), s) for s in conv2d_steps.SHAPES]
-        runs = [Run(cost, name, s, form) for cost, s in shapes for form in forms]
+        shapes = [in_turns(name, FEW)] if name in TURNS else conv2d_steps.SHAPES
+        runs = [Run(conv2d_geometry.cost(_row(name), s), name, s, form) for s in shapes for form in forms]
         for source in {x.source for x in _step_launches(name)}:
             found.setdefault(source, []).extend(runs)
     found["matmul/ffma.cu"] = [Run(p.M, "", (p, one_b, "float32")) for p, one_b in _products()]
@@ -324,6 +328,11 @@ def subjects() -> dict[str, list[Run]]:
         Run(p.M, "", (p, one_b, how)) for how in ("tf32", "bf16") for p, one_b in (*_products(), *_batches())
     ]
     return found
+
+
+def in_turns(name: str, num_sms: int) -> Any:
+    """A shape on which the warpgroups of a row take turns."""
+    return ping_pong_cases.for_operator(TURNS[name], ping_pong_cases.with_tiles(ping_pong_cases.SHAPES[0], num_sms))
 
 
 @functools.cache
@@ -345,14 +354,17 @@ def _launches(name: str) -> tuple[Any, ...]:
     on = DryDevice.of("sm_90a")
     for s in (*conv2d_geometry.of(row), *filter(None, [conv2d_geometry.whole(row)]), *axes_geometry.of(row)):
         _launch(row, s, on, on.zeros)
+    if name in TURNS:
+        _launch(row, in_turns(name, on.properties.num_sms), on, on.empty)
     return tuple(x for x in on.driver.launches if x.source.split("/")[0] in FOLDERS)
 
 
 @functools.cache
 def _step_launches(name: str) -> tuple[Any, ...]:
     on = DryDevice.of("sm_90a")
+    s = in_turns(name, on.properties.num_sms) if name in TURNS else conv2d_steps.SHAPES[0]
     for form in STEPS[name]:
-        taken = conv2d_steps.launch_on_zeros(_row(name), conv2d_steps.SHAPES[0], form, on)
+        taken = conv2d_steps.launch_on_zeros(_row(name), s, form, on)
         assert taken, f"{name} does not take the step {form}"
     return tuple(x for x in on.driver.launches if x.source.split("/")[0] in FOLDERS)
 

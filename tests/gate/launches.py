@@ -44,6 +44,7 @@ import axes_geometry  # noqa: E402
 import conv2d_cases  # noqa: E402
 import conv2d_steps  # noqa: E402
 import grouped_geometry  # noqa: E402
+import ping_pong_cases  # noqa: E402
 import primitive_calls  # noqa: E402
 import test_bfloat16  # noqa: E402
 
@@ -187,6 +188,8 @@ def record_rows(arch: str) -> dict[str, set[Launch]]:
         for s in shapes_of(row) if row.device == "cuda" else ():
             if row.supports(s, cuda_target(on)):
                 run_row(row, s, on)
+        if row in ping_pong_cases.ROWS.values() and row.supports(ping_pong_cases.SHAPES[0], cuda_target(on)):
+            run_turns(row, on)
         if recorded(on):
             found[row.name] = recorded(on)
     return found
@@ -211,6 +214,24 @@ def run_row(row: Configuration, s: ConvShape, on: DryDevice) -> None:
     if row.supports_step and s == conv2d_cases.LONG:
         for shape in (s, conv2d_steps.TRANSPOSED) if row.math is MathMode.TF32 else (s,):
             run_steps(row, shape, first.dtype, on)
+
+
+def run_turns(row: Configuration, on: DryDevice) -> None:
+    """Run what two warpgroups in turns can do."""
+    forward, num_sms = row.operator == conv2d_cases.FORWARD, on.properties.num_sms
+    for small in [*ping_pong_cases.SHAPES, *([ping_pong_cases.STRIDED] if forward else [])]:
+        s = ping_pong_cases.for_operator(row.operator, ping_pong_cases.with_tiles(small, num_sms))
+        names = conv2d_cases.OPERATORS[row.operator][1]
+        first, second = (on.empty(getattr(s, name), conv2d_cases.arrays_of(row)) for name in names)
+        bias = on.zeros((s.OC if forward else s.IC,), np.float32)
+        for change in ((None, 1.0), (bias, 0.5)):
+            compute(row, first, second, s, *change)
+            if forward:
+                compute(row, first, second, s, *change, ChannelStatistics())
+    for small in () if forward else ping_pong_cases.STEP_SHAPES:
+        s = ping_pong_cases.for_operator(row.operator, ping_pong_cases.with_tiles(small, num_sms))
+        for form in ping_pong_cases.STEPS:
+            assert conv2d_steps.launch_on_zeros(row, s, form, on)
 
 
 def run_steps(row: Configuration, s: ConvShape, dtype: np.dtype[Any], on: DryDevice) -> None:

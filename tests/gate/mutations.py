@@ -32,7 +32,7 @@ from alpha.errors import DeviceError
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.plan import compute
-from alpha.ops.conv2d.problem import Configuration
+from alpha.ops.conv2d.problem import INPUT, Configuration
 from alpha.ops.conv2d.select.grouped_table import GROUPED
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.runtime.cuda.cache import _sources, compile_cached, source_root
@@ -214,6 +214,8 @@ def subjects() -> dict[str, list[Run]]:
         found[source].append([_run_of(by_name[name], s)])
     transposing = by_name["ks_deconv_sm90_tf32_128x64"]
     found["conv2d/ks_deconv/sm90_first_step.cu"].append(_step_runs(transposing, (conv2d_steps.TRANSPOSED,)))
+    for source, runs in _runs_in_turns().items():
+        found[source].append(runs)
     for name, arguments in launches.primitive_cases():
         on = launches.device(ARCH)
         launches.primitive_calls.run(REGISTRY[name], on, arguments)
@@ -221,6 +223,20 @@ def subjects() -> dict[str, list[Run]]:
             if not source.startswith("conv2d"):
                 found[source].append([_primitive_run(name, arguments)])
     return {source: [run for turn in zip_longest(*runs) for run in turn if run] for source, runs in found.items()}
+
+
+def _runs_in_turns() -> dict[str, list[Run]]:
+    """Runs of kernels whose warpgroups take turns."""
+    cases = launches.ping_pong_cases
+    small = cases.with_tiles(cases.SHAPES[0], FEW)
+    shapes = {operator: cases.for_operator(operator, small) for operator in cases.ROWS}
+    found: dict[str, list[Run]] = {
+        f"conv2d/{row.name.partition('_sm90')[0]}/sm90.cu": [_run_of(row, shapes[operator])]
+        for operator, row in cases.ROWS.items()
+    }
+    row, s = cases.ROWS[INPUT], shapes[INPUT]
+    steps = [_step_run(conv2d_steps.Case.of(row, s, form)) for form in cases.STEPS]
+    return {**found, "conv2d/ks_deconv/sm90_first_step.cu": steps}
 
 
 def _primitive_run(name: str, arguments: tuple[Any, ...]) -> Run:

@@ -8,24 +8,44 @@ import pytest
 from alpha.errors import AlphaError
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 
+MEETING = "stmatrix and ldmatrix bring the lanes of a warp together in the emulator"
 ONE_AFTER_THE_OTHER = "for blocks that run at the same time, and the emulator's come one after the other"
 # (kernel, file of the wait, its text, or nothing for all of the file): why nothing changes without it
 EXPLAINED = {
     ("batchnorm/apply.cu", "common/columns.cuh", ""): "it adds no lanes up",
     ("batchnorm/gradient_sums.cu", "common/last_block.cuh", ""): ONE_AFTER_THE_OTHER,
     ("batchnorm/input_gradient.cu", "common/columns.cuh", ""): "it adds no lanes up",
+    ("conv2d/conv_v2/sm90.cu", "conv2d/sm90/ping_pong.cuh", "__syncwarp();"): MEETING,
     ("conv2d/conv_v2/sm90.cu", "conv2d/sm90/split_k.cuh", ""): ONE_AFTER_THE_OTHER,
     ("conv2d/conv_v2/sm90.cu", "conv2d/sm90/transpose.cuh", ""): "only the filter of dX is transposed",
+    ("conv2d/ks_deconv/sm90.cu", "conv2d/sm90/ping_pong.cuh", "__syncwarp();"): MEETING,
+    (
+        "conv2d/ks_deconv/sm90.cu",
+        "conv2d/sm90/ping_pong.cuh",
+        "named_barrier_sync(BARRIER, CONSUMERS);",
+    ): "it finds no statistics",
     ("conv2d/ks_deconv/sm90.cu", "conv2d/sm90/split_k.cuh", ""): ONE_AFTER_THE_OTHER,
+    (
+        "conv2d/ks_deconv/sm90.cu",
+        "conv2d/sm90/turns.cuh",
+        "",
+    ): "the other two kernels show it, in other orders of threads",
     ("conv2d/ks_deconv/sm90.cu", "conv2d/sm90/statistics.cuh", ""): "it finds no statistics",
     ("conv2d/ks_deconv/sm90_first_step.cu", "common/columns.cuh", ""): "it adds no lanes up",
     ("conv2d/ks_deconv/sm90_first_step.cu", "common/largest.cuh", ""): "its warps meet at a barrier of their own",
     ("conv2d/ks_deconv/sm90_first_step.cu", "conv2d/sm90/first_step.cuh", "__syncwarp();"): "it is there for registers",
     (
         "conv2d/ks_deconv/sm90_first_step.cu",
-        "conv2d/sm90/mainloop.cuh",
+        "conv2d/sm90/output_tiles.cuh",
         "__syncwarp();",
     ): "the lanes of a warp exchange their results after they have read the task",
+    ("conv2d/ks_deconv/sm90_first_step.cu", "conv2d/sm90/first_step_channels.cuh", "__syncwarp();"): MEETING,
+    (
+        "conv2d/ks_deconv/sm90_first_step.cu",
+        "conv2d/sm90/first_step_channels.cuh",
+        "named_barrier_sync(BARRIER, CONSUMERS);",
+    ): "numbers of channels are read behind the products of a tile; without the barrier before the sums they are wrong",
+    ("conv2d/ks_deconv/sm90_first_step.cu", "conv2d/sm90/ping_pong.cuh", ""): "it stores results in another way",
     ("conv2d/ks_deconv/sm90_first_step.cu", "conv2d/sm90/split_k.cuh", ""): ONE_AFTER_THE_OTHER,
     ("conv2d/ks_deconv/sm90_first_step.cu", "conv2d/sm90/statistics.cuh", ""): "it finds no statistics",
     ("optimizer/average.cu", "common/largest.cuh", ""): "it writes nothing beside a mean",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from alpha.ops.conv2d.hopper import output_tiles
 from alpha.ops.conv2d.hopper.output_launch import OutputTilesLaunch
+from alpha.ops.conv2d.hopper.output_tiles import position_tile
+from alpha.ops.conv2d.hopper.ping_pong import tiles_in_turns
 from alpha.ops.conv2d.mma_sync import Order, _length, longest_first, pixel_launch
 from alpha.ops.conv2d.partial_sums import tiles_of
 from alpha.ops.conv2d.prepare import filter_terms, map_filters, map_images, map_weight
@@ -22,8 +23,9 @@ def plan_sm90(p: ConvProblem, v: Configuration, target: Target) -> Plan:
 
     The kernel is cuda/conv2d/conv_v2/sm90.cu; its main loop is cuda/conv2d/sm90/mainloop.cuh.
     """
-    s, tile = p.shape, output_tiles.position_tile(v, p.shape)
-    output = output_tiles.conv_v2_tiles(s, tile)
+    s = p.shape
+    output = tiles_in_turns(s, position_tile(v, s), p.epilogue, target.num_sms, forward=True)
+    tile = output.tile
     prepare: tuple[KernelLaunch, ...] = ()
     workspaces = {}
     if tile.math.in_fp16:

@@ -3,7 +3,7 @@
     dZ = rectifier.gradient(dY + other)
 
 A batch normalisation also needs two sums of each channel: of dZ, and of dZ times its input, centred. KS-deconv on
-Hopper takes such steps (cuda/conv2d/sm90/first_step.cuh).
+Hopper takes such steps (cuda/conv2d/sm90/step_operands.cuh).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 // `workspace`, `semaphores`, `raster_order`, `statistics`: GemmProblem (sm90/tile.cuh). K = IC, GN = OC.
 // Grid: count ceil(N TILE_OW / BM) ceil(OC / BN) blocks, or fewer. Block, shared memory, macros and needs:
 // sm90/mainloop.cuh.
-#include "conv2d/sm90/mainloop.cuh"
+#include "conv2d/sm90/output_tiles.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
     conv_v2_sm90(Output* __restrict__ Y, const TensorMap* __restrict__ X, const TensorMap* __restrict__ W,

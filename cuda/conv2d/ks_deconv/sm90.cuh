@@ -11,7 +11,7 @@
 // Grid: count ceil(N TILE_OW / BM) ceil(IC / BN) blocks, or fewer. Block, shared memory, macros and needs:
 // sm90/mainloop.cuh.
 #pragma once
-#include "conv2d/sm90/mainloop.cuh"
+#include "conv2d/sm90/output_tiles.cuh"
 
 // The problem of a shape. Bias, statistics and `filter` are null.
 __device__ __forceinline__ GemmProblem deconv_problem(const Shape& s) {

@@ -1,7 +1,11 @@
 // KS-deconv-V2 on Hopper that also takes the first step of the gradient behind it: dX becomes dZ. See
-// ks_deconv/sm90.cuh, and sm90/first_step.cuh for the other arguments and macros.
+// ks_deconv/sm90.cuh, and sm90/step_operands.cuh for the other arguments and macros.
 #include "conv2d/ks_deconv/sm90.cuh"
+#if ALPHA_PING_PONG
+#include "conv2d/sm90/first_step_channels.cuh"
+#else
 #include "conv2d/sm90/first_step.cuh"
+#endif
 
 extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS) ks_deconv_first_step_sm90(
     Output* __restrict__ dZ, const TensorMap* __restrict__ dY, const TensorMap* __restrict__ C,
@@ -24,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS) ks_deconv_fi
   p.filter = filter;
   p.statistics = sums;
   p.statistics_parts = parts;
-  const FirstStep step({other, X, Y, residual}, {mean, var, weight, bias, eps, smallest, slope, bound},
-                       {magnitude, state});
+  const FirstStep step(
+      {{other, X, Y, residual}, {mean, var, weight, bias, eps, smallest, slope, bound}, {magnitude, state}});
   run_output_tiles(p, schedule, step, DeconvTaps{s});
 }

@@ -1,27 +1,10 @@
-// The first step of the gradient behind a convolution, taken where the convolution makes its input's gradient dX:
-//
-//   dZ = r(dX + other)   r: the gradient of a rectifier, RECTIFIED as in batchnorm/gradient_rows.cuh
-//
-// With SUMS 1 what made the convolution's input is a batch normalisation, whose gradient begins so, and needs two sums
-// of each column:   sums[0, z, j] = sum of dZ,   sums[1, z, j] = sum of dZ (X - mean), over the rows of part z; with
-// FROM_OUTPUT and FROM_SUM of dZ (X - mean) / sqrt(var + eps). There is one part per block among those that share
-// output channels, or with SPLIT_K 1 one per tile of output pixels and images. Rows are added in a fixed order.
-//
-// other, X, Y, residual: arrays of the form of dX, of TYPE; mean, var, weight, bias (GN,). Those that RECTIFIED and the
-// macros do not ask for may be null.
-// Macros: TYPE float | bfloat16, that of dX; VECTOR 2; RECTIFIED; SLOPED (1: the slope is not 0); SUMS; OTHER (1: other
-// is added); MAGNITUDE (1: `magnitude` gets the bits of the largest finite magnitude of dZ, and the blocks meet in two
-// words `state`, which are 0 before and again at the end). With SUMS 0, RECTIFIED is FROM_Y.
-// Static shared memory: FirstStep::Shared. Needs GN in whole packs of 8.
+// The first step of a gradient (sm90/step_operands.cuh), where a lane holds pairs of neighbouring columns.
+// Static shared memory: FirstStep::Shared.
 #pragma once
-#include "batchnorm/gradient_rows.cuh"
 #include "common/fp16_terms.cuh"
-#include "common/largest.cuh"
 #include "common/quad.cuh"
 #include "conv2d/sm90/statistics.cuh"
-
-constexpr bool OTHER = ALPHA_OTHER, MAGNITUDE = ALPHA_MAGNITUDE, SLOPED = ALPHA_SLOPED;
-static_assert(V == 2 && !RAGGED, "a lane holds pairs of columns, of whole fragments");
+#include "conv2d/sm90/step_operands.cuh"
 
 // Fragments of 8 columns that a lane reads together, in 4 words.
 constexpr int GROUP_FRAGMENTS = 8 / int(sizeof(T)), GROUP_COLUMNS = 8 * GROUP_FRAGMENTS;
@@ -62,27 +45,12 @@ class RowPairs {
 
 class FirstStep {
  public:
-  static constexpr bool ACTIVE = true, SUMS = ALPHA_SUMS;
-  static_assert(SUMS || RECTIFIED == FROM_Y, "without sums there is a rectifier alone");
+  static constexpr bool ACTIVE = true, SUMS = STEP_SUMS;
 
-  struct Maps {
-    const T *other, *X, *Y, *residual;
-  };
-  struct Columns {
-    const float *mean, *var, *weight, *bias;
-    float eps, smallest, slope, bound;
-  };
-  struct Largest {
-    unsigned *magnitude, *state;
-  };
-
-  __device__ __forceinline__ FirstStep(const Maps& maps, const Columns& columns, const Largest& largest)
-      : maps(maps), columns(columns), target(largest) {}
+  __device__ __forceinline__ explicit FirstStep(const StepOperands& operands) : operands(operands) {}
 
  private:
-  static constexpr bool NORMALIZES = SUMS && !UNDONE, READS_X = NORMALIZES, READS_Y = RECTIFIED == FROM_Y || UNDONE,
-                        READS_RESIDUAL = RECTIFIED == FROM_SUM;
-  static constexpr int MAPS = OTHER + READS_X + READS_Y + READS_RESIDUAL, GROUPS = BN / GROUP_COLUMNS;
+  static constexpr int GROUPS = BN / GROUP_COLUMNS;
   static constexpr int ROWS = 2;  // that a thread has of 64
   static constexpr int PAIRS = SUMS ? BN / 2 : 1;
   using Group = RowPairs[ROWS][MAPS];
@@ -94,9 +62,7 @@ class FirstStep {
   static constexpr bool AT_ONCE = WORDS <= SPARE;
   static constexpr int MOST = SUMS_HELD < 128 ? 4 / MAPS : 1, DEPTH = MOST < 1 ? 1 : MOST;
 
-  Maps maps;
-  Columns columns;
-  Largest target;
+  StepOperands operands;
   unsigned largest = 0;
 
  public:
@@ -126,10 +92,7 @@ class FirstStep {
       const long row = place_of(threadIdx.x);
       if (row < 0) return;
       const int bytes = min(BN, width) * int(sizeof(T));
-      if (OTHER) prefetch_l2(maps.other + row, bytes);
-      if (READS_X) prefetch_l2(maps.X + row, bytes);
-      if (READS_Y) prefetch_l2(maps.Y + row, bytes);
-      if (READS_RESIDUAL) prefetch_l2(maps.residual + row, bytes);
+      operands.each_map([&](const T* map) { prefetch_l2(map + row, bytes); });
     }
   }
 
@@ -141,7 +104,7 @@ class FirstStep {
     const int width = p.GN - j0;
     if (SUMS && first) describe_columns(shared, j0, width);
     const Unscale unscale = IS_FP16 ? Unscale(half_scale(*p.absmax_a), half_scale(*p.absmax_b)) : Unscale();
-    const KnownRectifier<float, SLOPED> rectifier(columns.slope, columns.bound);
+    const KnownRectifier<float, SLOPED> rectifier(operands.columns.slope, operands.columns.bound);
     long places[MI][ROWS];
 #pragma unroll
     for (int m = 0; m < MI; m++) {
@@ -187,14 +150,7 @@ class FirstStep {
 
   // Writes the largest magnitude. All consumers call it at the end.
   __device__ __forceinline__ void end(Shared& shared) const {
-    if (!MAGNITUDE) return;
-    unsigned word = warp_largest(largest);
-    if (threadIdx.x % 32 == 0) shared.words[threadIdx.x / 32] = word;
-    named_barrier_sync(BARRIER, CONSUMERS);
-    if (threadIdx.x > 0) return;
-#pragma unroll
-    for (int w = 1; w < CONSUMER_WARPS; w++) word = max(word, shared.words[w]);
-    write_largest_of_blocks(target.magnitude, target.state, word, gridDim.x);
+    write_step_magnitude(largest, shared.words, operands.target);
   }
 
  private:
@@ -204,12 +160,13 @@ class FirstStep {
   __device__ __forceinline__ void describe_columns(Shared& shared, int j0, int width) const {
     const int i = threadIdx.x, c = j0 + 2 * i;
     if (i < BN / 2 && 2 * i < width) {
+      const StepOperands::Columns& columns = operands.columns;
       if (UNDONE) {
         const Undone<2> undone(columns.weight, columns.bias, columns.slope, columns.smallest, c);
         shared.scale[i] = undone.inverse, shared.bias[i] = undone.bias;
       } else {
-        const float* bias = RECTIFIED == FROM_X ? columns.bias : nullptr;
-        const Normalization<2> normalized(columns.mean, columns.var, columns.weight, bias, columns.eps, c);
+        const Normalization<2> normalized(columns.mean, columns.var, columns.weight, operands.bias_of_z(), columns.eps,
+                                          c);
         shared.mean[i] = normalized.mean, shared.scale[i] = normalized.scale, shared.bias[i] = normalized.bias;
       }
     }
@@ -230,13 +187,9 @@ class FirstStep {
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
       int m = 0;
-      auto read = [&](const T* map) {
+      operands.each_map([&](const T* map) {
         group[i][m++].load(places[i] < 0 ? nullptr : map + places[i] + q * GROUP_COLUMNS, width - q * GROUP_COLUMNS, t);
-      };
-      if (OTHER) read(maps.other);
-      if (READS_X) read(maps.X);
-      if (READS_Y) read(maps.Y);
-      if (READS_RESIDUAL) read(maps.residual);
+      });
     }
   }
 
@@ -260,17 +213,12 @@ class FirstStep {
       if (SUMS) {
         normalized.mean = shared.mean[pair], normalized.scale = shared.scale[pair];
         normalized.bias = undone.bias = shared.bias[pair], undone.inverse = shared.scale[pair];
-        undone.steepness = 1 / columns.slope;
+        undone.steepness = 1 / operands.columns.slope;
       }
 #pragma unroll
       for (int i = 0; i < ROWS; i++) {
         float *values = &sum[fragment * 4 + i * 2], *v = &sums[f / 2][f % 2 * 2];
-        const RowPairs* read = group[i];
-        GradientRow row = {};
-        if (OTHER) row.g = (read++)->pair(f);
-        if (READS_X) row.x = (read++)->pair(f);
-        if (READS_Y) row.y = (read++)->pair(f);
-        if (READS_RESIDUAL) row.residual = (read++)->pair(f);
+        GradientRow row = take_pairs([&](int m) { return group[i][m].pair(f); });
 #pragma unroll
         for (int e = 0; e < 2; e++) {
           const float dX = IS_FP16 ? unscale(values[e]) : values[e];

@@ -51,10 +51,26 @@ __device__ __forceinline__ void multiply_fp16_terms(float (&sum)[R], uint32_t ro
   }
 }
 
+// Starts the products of one tap for all rows of a tile, transposed (sm90/ping_pong.cuh). `begun`: they are added to
+// the sums, which otherwise begin with them: zeros would have the compiler keep the products apart.
+template <int COUNT>
+__device__ __forceinline__ void start_transposed_products(float (&sum)[MI][R], uint32_t rows, uint32_t b, bool begun) {
+  const uint64_t pixels = wgmma_k_major(rows), filter = B_MN ? wgmma_mn_major(b, 64 * ROW_BYTES) : wgmma_k_major(b);
+  wgmma_fence();
+#pragma unroll
+  for (int k = 0; k < COUNT; k++)
+#pragma unroll
+    for (int m = 0; m < MI; m++)
+      wgmma_bf16<B_MN, 0>(sum[m], wgmma_further(filter, m * 64 * ROW_BYTES + k * (B_MN ? 2048 : 32)),
+                          wgmma_further(pixels, k * 32), k > 0 || begun);
+  wgmma_commit();
+}
+
 // Starts the products of one tap for all rows of a warpgroup, with operands that the tensor cores read from shared
 // memory. They are under way when it returns.
 template <int COUNT>
-__device__ __forceinline__ void start_products(float (&sum)[MI][R], uint32_t rows, uint32_t b) {
+__device__ __forceinline__ void start_products(float (&sum)[MI][R], uint32_t rows, uint32_t b, bool begun) {
+  if constexpr (PING_PONG) return start_transposed_products<COUNT>(sum, rows, b, begun);
   const uint64_t a_tile = wgmma_k_major(rows), b_tile = B_MN ? wgmma_mn_major(b, 64 * ROW_BYTES) : wgmma_k_major(b);
   wgmma_fence();
 #pragma unroll

@@ -10,7 +10,8 @@ constexpr MathMode MATH = ALPHA_MATH;
 constexpr bool IS_FP16 = in_fp16_terms(MATH);
 constexpr int BM = ALPHA_BM, BN = ALPHA_BN, TERMS = terms_of(MATH), TILE_OW = ALPHA_TILE_OW, TILE_IW = ALPHA_TILE_IW;
 constexpr bool HAS_HALO = TILE_IW > TILE_OW, B_MN = ALPHA_B_MN, SPLIT_K = ALPHA_SPLIT_K, STATISTICS = ALPHA_STATISTICS;
-constexpr bool RAGGED = ALPHA_RAGGED, KEEP_B = ALPHA_KEEP_B, TRANSPOSE_B = ALPHA_TRANSPOSE_B;
+constexpr bool RAGGED = ALPHA_RAGGED, KEEP_B = ALPHA_KEEP_B, TRANSPOSE_B = ALPHA_TRANSPOSE_B,
+               PING_PONG = ALPHA_PING_PONG;
 constexpr int NDIM = ALPHA_NDIM;
 using Shape = ShapeOf<NDIM>::Type;
 constexpr int CONSUMER_GROUPS = BM == 64    ? 1
@@ -18,8 +19,10 @@ constexpr int CONSUMER_GROUPS = BM == 64    ? 1
                                             : 2,
               CONSUMERS = GROUP_THREADS * CONSUMER_GROUPS;  // threads
 // MI: the groups of 64 rows of a consumer warpgroup; one wgmma instruction computes 64 rows. R: the sums of one such
-// group that a thread holds. IMAGES: the images of an output tile.
-constexpr int MI = BM / (64 * CONSUMER_GROUPS), R = BN / 2, IMAGES = BM / TILE_OW;
+// group that a thread holds. With PING_PONG the rows of an instruction are output channels. TILE_GROUPS: the warpgroups
+// that compute a tile together. IMAGES: the images of an output tile.
+constexpr int MI = PING_PONG ? BN / 64 : BM / (64 * CONSUMER_GROUPS), R = PING_PONG ? BM / 2 : BN / 2,
+              TILE_GROUPS = PING_PONG ? 1 : CONSUMER_GROUPS, IMAGES = BM / TILE_OW;
 // With one block per SM, the block computes many tiles. If it has several consumer warpgroups, the producer and the
 // planner are in a warpgroup of their own, so that registers can be moved from it to the consumers.
 constexpr bool PERSISTENT = ALPHA_BLOCKS == 1, MOVE_REGISTERS = PERSISTENT && CONSUMER_GROUPS > 1;
@@ -48,6 +51,8 @@ static_assert(BM % TILE_OW == 0 && (IMAGES % 8 == 0 || !HAS_HALO),
 static_assert(TILE_IW * IMAGES >= BM, "a tap reads BM rows");
 static_assert(!B_MN || BN % 64 == 0, "boxes of 64 channels");
 static_assert(!TRANSPOSE_B || (KEEP_B && MATH == TF32), "a filter of floats that stays");
+static_assert(!PING_PONG || (KEEP_B && MATH == BF16 && BM == 256 && BN == 64 && ALPHA_BLOCKS == 1 && !RAGGED),
+              "two warpgroups whose tiles fill their registers");
 template <MathMode>
 struct OutputOf {
   using Type = float;
@@ -59,14 +64,13 @@ struct OutputOf<BF16> {
 using Output = OutputOf<MATH>::Type;
 
 // PAIRED: without a halo each tap has an input-row tile of its own. The input-row tile and the tap's tile of B then
-// share a stage of PipelineA, and nobody uses PipelineB. But with KEEP_B the stages of PipelineB hold all K of the only
-// tap, for the output channels of the block, and are filled once.
+// share a stage of PipelineA, and nobody uses PipelineB. But with KEEP_B the stages of PipelineB hold all taps and all
+// K, for the output channels of the block, and are filled once.
 constexpr bool PAIRED = !HAS_HALO && !KEEP_B;
-static_assert(!KEEP_B || (!HAS_HALO && !SPLIT_K && PERSISTENT),
-              "a filter that stays has one tap, and many tiles use it");
+static_assert(!KEEP_B || (!SPLIT_K && PERSISTENT && (PING_PONG || !HAS_HALO)), "many tiles use a filter that stays");
 constexpr int A_BYTES = A_BOXES * A_BOX, B_STAGES = PAIRED ? 1 : ALPHA_B_STAGES;
-using PipelineA = Pipeline<A_BYTES + (PAIRED ? B_BYTES : 0), ALPHA_A_STAGES, CONSUMER_GROUPS>;
-using PipelineB = Pipeline<B_BYTES, B_STAGES, CONSUMER_GROUPS>;
+using PipelineA = Pipeline<A_BYTES + (PAIRED ? B_BYTES : 0), ALPHA_A_STAGES, TILE_GROUPS>;
+using PipelineB = Pipeline<B_BYTES, B_STAGES, TILE_GROUPS>;
 using StateA = PipelineA::State;
 using StateB = PipelineB::State;
 
@@ -123,6 +127,10 @@ struct TileTaps : FilterRows<NDIM> {
 
   // The number of input-row tiles for a filter row. With a halo the taps that are `stride` apart share one.
   __device__ __forceinline__ int input_tiles() const { return HAS_HALO ? min(stride, columns) : columns; }
+  // The tap of B of filter row r and filter column c.
+  __device__ __forceinline__ int first(int r, int c) const {
+    return first_tap + this->tap(r, taps_per_row) + c * taps_per_column;
+  }
   // The number of taps that share the input-row tile which begins with filter column c.
   __device__ __forceinline__ int taps(int c) const { return HAS_HALO ? ceil_divide(columns - c, stride) : 1; }
 };

@@ -129,7 +129,7 @@ def arrays_of(row: Configuration) -> np.dtype:
 
 
 @functools.cache
-def reordered(arch: str, seed: int = 1) -> CudaDevice:
+def reordered(arch: str, seed: int = 1, num_sms: int | None = None) -> CudaDevice:
     """The GPU, or an emulated one whose blocks, warps and lanes run in another order, so that a rerun can differ."""
     device = alpha.get_device("cuda")
     if device.driver.name != "emulated":
@@ -137,7 +137,7 @@ def reordered(arch: str, seed: int = 1) -> CudaDevice:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ALPHA_ARCH", arch)
         patch.setenv("ALPHA_EMULATED_SEED", str(seed))
-        return CudaDevice(EmulatedDriver())
+        return _with_sms(num_sms)
 
 
 @functools.cache
@@ -148,7 +148,12 @@ def hopper(num_sms: int | None = None) -> CudaDevice:
         return device
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ALPHA_ARCH", "sm_90a")
-        driver = EmulatedDriver()
+        return _with_sms(num_sms)
+
+
+def _with_sms(num_sms: int | None) -> CudaDevice:
+    """An emulated GPU, if wanted with so many SMs."""
+    driver = EmulatedDriver()
     if num_sms is not None:
         driver.properties = dataclasses.replace(driver.properties, num_sms=num_sms)
     return CudaDevice(driver)

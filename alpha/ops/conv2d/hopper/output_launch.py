@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alpha.core.numerics import FLOAT32
-from alpha.ops.conv2d.hopper import output_tiles, tile_schedule
+from alpha.ops.conv2d.hopper import output_tiles, ping_pong, tile_schedule
 from alpha.ops.conv2d.hopper.output_tiles import Tile
 from alpha.ops.conv2d.problem import Epilogue, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape, as_axes_struct, ndim
@@ -122,12 +122,14 @@ class OutputTilesLaunch:
         self.num_sms = target.num_sms
         self.across = -(-self.GN // tile.BN)  # tiles of output channels
         self.tiles_per_work_tile = -(-s.N * output.tile_ow // tile.BM) * self.across
-        self.statistics = bool(epilogue.statistics and self._has_room(statistics_bytes(tile)))
+        has_room = tile.ping_pong or self._has_room(statistics_bytes(tile))
+        self.statistics = bool(epilogue.statistics and has_room)
         spilling = STATISTICS_SPILL.get((tile.math, tile.BM, tile.BN)) if epilogue.changes_results else None
         self.statistics = self.statistics and spilling is not Splits.ANY
-        self.step = epilogue.step if epilogue.step is not None and self._takes(epilogue.step, tile) else None
+        takes = epilogue.step is not None and (tile.ping_pong or self._takes(epilogue.step, tile))
+        self.step = epilogue.step if takes else None
         self.reserved = self._reserved(self.step, tile)
-        self.keeps_filter = keeps_filter(s, tile, output, self.forward, self.num_sms, self.reserved)
+        self.keeps_filter = tile.ping_pong or keeps_filter(s, tile, output, self.forward, self.num_sms, self.reserved)
         self.schedule = tile_schedule.tile_schedule(
             output, self.K, self.tiles_per_work_tile, self.num_sms, whole=self.keeps_filter
         )
@@ -142,7 +144,11 @@ class OutputTilesLaunch:
         if self.keeps_filter or alone or self.step is not None:  # which needs the registers of an SM
             tile = tile._replace(blocks=1)
         self.tile = tile
-        if self.keeps_filter:
+        self.depth = 0
+        turns = ping_pong.stages(output, self.K, s.taps, self.step) if tile.ping_pong else None
+        if turns is not None:
+            self.a_stages, self.b_stages, self.depth = turns
+        elif self.keeps_filter:
             self.a_stages, self.b_stages = output.stages_beside_filter(self.K, self.reserved)
         else:
             self.a_stages, self.b_stages = output.stages(tile.blocks, self.reserved)
@@ -252,12 +258,17 @@ class OutputTilesLaunch:
                 "EPILOGUE": int(self.epilogue.changes_results),
                 "SPLIT_K": int(self.workspace_slots > 0),
                 "KEEP_B": int(self.keeps_filter),
+                "PING_PONG": int(tile.ping_pong),
                 "TRANSPOSE_B": int(self.B is None),
                 "STATISTICS": int(self.statistics),
                 **({} if self.step is None else _step_macros(self.step, tile)),
+                **({"DEPTH": self.depth} if self.depth else {}),
             },
-            1024 + self.a_stages * self.output.a_bytes + self.b_stages * tile.b_bytes,
+            1024 + self.a_stages * self.output.a_bytes + self.b_stages * tile.b_bytes + self._maps_bytes(),
         )
+
+    def _maps_bytes(self) -> int:
+        return 0 if self.step is None else ping_pong.maps_bytes(self.step, self.depth)
 
     @property
     def kernel(self) -> tuple[str, str]:

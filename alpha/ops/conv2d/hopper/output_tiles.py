@@ -49,6 +49,7 @@ class Tile(NamedTuple):
     math: MathMode
     prepared: bool = False  # Sk-dilated: X comes as fp16 terms, which another kernel has prepared
     blocks: int = 1  # per SM
+    ping_pong: bool = False  # each of two warpgroups computes tiles of its own (cuda/conv2d/sm90/ping_pong.cuh)
 
     @classmethod
     def of(cls, v: Configuration) -> Tile:
@@ -105,7 +106,7 @@ class Tile(NamedTuple):
         return (self.instructions(K) - 1) % INSTRUCTIONS + 1
 
 
-def _shared_bytes(blocks: int) -> int:
+def shared_bytes(blocks: int) -> int:
     """Bytes of shared memory for the stages of a block, with `blocks` of them per SM."""
     return SHARED_BYTES - TASK_BYTES if blocks == 1 else (SHARED_BYTES + 1024) // blocks - 2048
 
@@ -189,7 +190,7 @@ class OutputTiles:
         An input-row tile is released after the products with the next one have begun, so there are at least two
         stages. A tap that shares no input-row tile needs one of its own. `reserved`: bytes for other purposes.
         """
-        room = _shared_bytes(blocks) - reserved
+        room = shared_bytes(blocks) - reserved
         if self.tile_iw == self.tile_ow:
             both = min(MAX_STAGES, room // (self.a_bytes + self.tile.b_bytes))
             return (both, both) if both >= 2 else (0, 0)
@@ -202,7 +203,7 @@ class OutputTiles:
     def stages_beside_filter(self, K: int, reserved: int = 0) -> tuple[int, int]:
         """Stages of input-row tiles, and of the filter of one tap if all K of it stays; (0, 0) if too few fit."""
         b = -(-K // self.tile.BK)
-        a = min(MAX_STAGES, (_shared_bytes(1) - reserved - b * self.tile.b_bytes) // self.a_bytes)
+        a = min(MAX_STAGES, (shared_bytes(1) - reserved - b * self.tile.b_bytes) // self.a_bytes)
         return (a, b) if a >= FEWEST_STAGES_BESIDE and b <= MOST_KEPT_STEPS else (0, 0)
 
     def cost(self, images: int) -> float:

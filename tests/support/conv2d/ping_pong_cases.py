@@ -1,0 +1,39 @@
+"""Convolutions whose kernel has two warpgroups in turns (sm90/ping_pong.cuh)."""
+
+from __future__ import annotations
+
+from conv2d_cases import make
+
+from alpha.ops.conv2d.hopper import ping_pong
+from alpha.ops.conv2d.problem import FORWARD, INPUT, Configuration
+from alpha.ops.conv2d.select.hopper_table import FORWARD_ROWS, INPUT_ROWS
+from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.kernel.rectifier import FROM_X, FROM_Y
+
+ROWS: dict[str, Configuration] = {
+    operator: next(v for v in rows if v.name.endswith("_sm90_bf16_256x64"))
+    for operator, rows in ((FORWARD, FORWARD_ROWS), (INPUT, INPUT_ROWS))
+}
+# a halo, with rows of pixels and images that no tile fills; two tiles of channels, one tap and four steps of K, the
+# last one not whole; several taps without a halo
+SHAPES = [
+    make(19, (9, 13), (40, 72), (3, 3), p=(1, 1)),
+    make(70, (5, 7), (200, 120), (1, 1)),
+    make(600, (2, 3), (24, 64), (3, 2), p=(1, 1)),
+]
+STEP_SHAPES = [SHAPES[0], make(9, (20, 32), (48, 64), (3, 3), p=(1, 1))]  # tiles of 16 and of 32 pixels
+STRIDED = make(40, (11, 9), (24, 40), (3, 3), (2, 2), (1, 1))  # for Y alone
+# where the sign of a first step is from, whether channels are added up, whether another gradient is added
+STEPS = [(FROM_X, True, False), (FROM_X, True, True), (FROM_Y, False, True)]
+
+
+def for_operator(operator: str, s: ConvShape) -> ConvShape:
+    """The shape, or for dX the one whose dX has the channels that Y has here."""
+    return s if operator == FORWARD else make(s.N, (s.IH, s.IW), (s.OC, s.IC), (s.FH, s.FW), (s.sh, s.sw), (s.ph, s.pw))
+
+
+def with_tiles(s: ConvShape, num_sms: int) -> ConvShape:
+    """The shape with so many images that each of so many SMs has a tile for both warpgroups, and some have one more."""
+    rows = ping_pong.GROUPS * ping_pong.TILE.BM * num_sms * 5 // 4
+    images = max(s.N, -(-rows // (s.OH * s.OW)))
+    return make(images, (s.IH, s.IW), (s.IC, s.OC), (s.FH, s.FW), (s.sh, s.sw), (s.ph, s.pw))
