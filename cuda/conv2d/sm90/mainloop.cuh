@@ -53,7 +53,7 @@ __device__ __forceinline__ int kept_stage(const GemmProblem& p, int tap, int k) 
   return (PING_PONG ? tap * ((p.K + BK - 1) / BK) : 0) + k / BK;
 }
 
-// Fills all stages of a B that stays, for the first task of a block.
+// Fills all stages of a B that stays, for the first task of a block that has a tap.
 __device__ __forceinline__ void load_kept(const GemmProblem& p, const PipelineB& Bs, const Task& task) {
   const int steps = (p.K + BK - 1) / BK;
 #pragma unroll 1
@@ -64,12 +64,12 @@ __device__ __forceinline__ void load_kept(const GemmProblem& p, const PipelineB&
   }
 }
 
-// One thread fills the pipelines: for each BK of K it loads the input-row tile, then B tap by tap. With KEEP_B it loads
-// B for the first task of the block alone.
-__device__ __forceinline__ void produce(const GemmProblem& p, const Task& task, bool first, const PipelineA& As,
+// One thread fills the pipelines: for each BK of K it loads the input-row tile, then B tap by tap. With KEEP_B it
+// loads B for one task of the block alone, that of `fills`.
+__device__ __forceinline__ void produce(const GemmProblem& p, const Task& task, bool fills, const PipelineA& As,
                                         const PipelineB& Bs, StateA& a, StateB& b) {
   const TileTaps& taps = task.taps;
-  if (KEEP_B && !TRANSPOSE_B && first) load_kept(p, Bs, task);
+  if (fills) load_kept(p, Bs, task);
   each_input_tile(taps, task.work, p.K, [&](int row, int c, int from, int to) {
     const int r = staggered_row(taps, row);
     const int tensor_map = taps.tensor_map + divide(taps.residue + c, taps.stride).remainder;

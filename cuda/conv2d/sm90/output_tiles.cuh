@@ -55,13 +55,16 @@ struct OutputTiles {
 template <class Taps>
 __device__ __forceinline__ void run_producer(const OutputTiles<Taps>& tiles, const Task* slots, const PipelineA& As,
                                              const PipelineB& Bs, StateA a, StateB b) {
+  bool filled = !KEEP_B || TRANSPOSE_B;  // nothing stays, or the consumers fill it
   Task task;
   for (int tile = tiles.first; tile < tiles.end; tile += tiles.distance) {
     if (PERSISTENT)
       tiles.work_out(tile, tile == tiles.first, task);
     else
       task = slots[0];
-    produce(tiles.p, task, tile == tiles.first, As, Bs, a, b);
+    const bool fills = !filled && task.taps.rows > 0 && task.taps.columns > 0;
+    filled = filled || fills;
+    produce(tiles.p, task, fills, As, Bs, a, b);
   }
 }
 

@@ -16,13 +16,13 @@ class Turns {
   __device__ __forceinline__ explicit Turns(uint32_t barriers)
       : barriers(barriers), group(threadIdx.x / GROUP_THREADS) {
     if (threadIdx.x == 0)
-      for (int i = 0; i < BARRIERS; i++) mbarrier_init(barriers + i * 8, 1);
+      for (int i = 0; i < BARRIERS; i++) mbarrier_init(barriers + i * 8, GROUP_THREADS / 32);
   }
   // The first turn of the first warpgroup begins at once.
   __device__ __forceinline__ void wait() {
     if (PING_PONG) mbarrier_wait(barriers + group * 8, (taken++ & 1) ^ unsigned(group == 0));
   }
   __device__ __forceinline__ void pass() const {
-    if (PING_PONG && threadIdx.x % GROUP_THREADS == 0) mbarrier_arrive(barriers + (group + 1) % CONSUMER_GROUPS * 8);
+    if (PING_PONG && threadIdx.x % 32 == 0) mbarrier_arrive(barriers + (group + 1) % CONSUMER_GROUPS * 8);
   }
 };

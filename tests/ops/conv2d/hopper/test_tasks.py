@@ -80,6 +80,17 @@ def test_a_filter_of_floats_that_stays_is_transposed_on_its_way(K: int, GN: int)
     assert [launch.defines["TRANSPOSE_B"] for launch in launched] == [1]
 
 
+def test_a_filter_that_stays_for_blocks_that_begin_with_a_tile_of_zeros() -> None:
+    """Of five rows of Y only one meets the map, and blocks begin with one of the others."""
+    row = next(v for v in FORWARD_ROWS if v.name == "conv_v2_sm90_bf16_128x64")
+    device = hopper(2)
+    s = make(1280, (1, 1), (64, 64), (1, 1), p=(2, 0))
+    X, W = (a.astype(arrays_of(row)) for a in operands(FORWARD, s, "float32"))
+    Y = device.download(compute(row, device.upload(X), device.upload(W), s)).astype("float64")
+    exact = OPERATORS[FORWARD][0](X.astype("float64"), W.astype("float64"), s)
+    assert relative_error(Y, exact) < LIMITS["bf16"]
+
+
 def test_the_model_counts_the_transposition() -> None:
     """Cycles grow with the numbers of the filter; a filter that TMA loads costs its warps nothing."""
     row = next(v for v in INPUT_ROWS if v.name == "ks_deconv_sm90_tf32_128x128")
