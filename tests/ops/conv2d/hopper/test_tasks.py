@@ -81,7 +81,7 @@ def test_a_filter_of_floats_that_stays_is_transposed_on_its_way(K: int, GN: int)
 
 
 def test_a_filter_that_stays_for_blocks_that_begin_with_a_tile_of_zeros() -> None:
-    """Of five rows of Y only one meets the map, and blocks begin with one of the others."""
+    """Compute Y of five rows, of which only one meets the map, with blocks that begin with one of the others."""
     row = next(v for v in FORWARD_ROWS if v.name == "conv_v2_sm90_bf16_128x64")
     device = hopper(2)
     s = make(1280, (1, 1), (64, 64), (1, 1), p=(2, 0))
