@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 train: $(VENV)/train.stamp  ## train ResNet18 on CIFAR-10; options: make train ARGS="--epochs 1"
 	@$(BIN)/python examples/train_cifar10.py $(ARGS)
 
-test: $(VENV)/test.stamp  ## ruff, mypy and the tests: some minutes; ARGS go to pytest, here and below
+test: $(VENV)/test.stamp  ## ruff, mypy and the short tests: six minutes; ARGS go to pytest, here and below
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	@$(BIN)/clang-format --dry-run --Werror $(CUDA_SOURCES)
@@ -36,7 +36,7 @@ suite: $(VENV)/test.stamp
 docs: $(VENV)/docs.stamp  ## these pages and the API as a site that can be searched, in build/site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --config-file docs/site/mkdocs.yml $(ARGS)
 
-gate: $(VENV)/test.stamp  ## every tile of every kernel, with nvcc and emulated; mutants of the kernels
+gate: $(VENV)/test.stamp  ## the other tests, an hour: all cases, every tile of every kernel with nvcc and emulated, mutants
 	$(PYTEST) --dist load --maxschedchunk 1 -m gate $(ARGS)  # its tests are long: one at a time
 
 sanitize: $(VENV)/test.stamp  ## every kernel on the CPU under AddressSanitizer and UBSan

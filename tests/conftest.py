@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,14 +17,23 @@ import numpy as np
 import pytest
 from beside.checks import right_values
 from builds import Builds, counted_builds, fresh_device
+from sampling import leave_to_the_gate
 
 from alpha.errors import AlphaError
 from alpha.runtime import get_device
 from alpha.runtime.cuda.cuda_device import CudaDevice
 
+GATE = Path(__file__).parent / "gate"  # tests of minutes, with which nobody should begin when the others are done
+
 
 def pytest_configure() -> None:
-    """Choose the driver before anything makes the device. Tests run a kernel a few times, so it is compiled quickly."""
+    """Choose the driver before anything makes the device. Tests run a kernel a few times, so it is compiled quickly.
+
+    Programs that tests stop by a signal obey it although pytest may ignore it, as a shell's background jobs ignore
+    Ctrl-C and those of `nohup` ignore SIGHUP.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.environ.setdefault("ALPHA_EMULATED_OPTIMIZE", "1")
     if "ALPHA_CUDA_DRIVER" in os.environ:
         return
@@ -37,7 +47,10 @@ def has_gpu() -> bool:
     return os.environ.get("ALPHA_CUDA_DRIVER", "pycuda") != "emulated"
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    leave_to_the_gate(items)
+    items.sort(key=lambda item: not item.path.is_relative_to(GATE))
     missing = {
         "cuda": None if has_gpu() else "needs a CUDA GPU and pycuda",
         "torch": None if importlib.util.find_spec("torch") else "needs PyTorch",

@@ -35,6 +35,7 @@ def test_buckets_hold_each_parameter_once_from_the_last_to_the_first(sizes: list
             assert sum(sizes[number] for number in bucket) >= full
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(("count", "emulated"), [(2, False), (3, False), (2, True)])
 def test_ranks_train_as_one_process_with_the_whole_batch(count: int, emulated: bool) -> None:
     told = run_ranks(count, "data_parallel.py", "gone", emulated=emulated)
@@ -239,6 +240,7 @@ def test_a_copy_averages_nothing(engine: _Engine) -> None:
     assert engine.asked == [(1, "mean", True), "join"]
 
 
+@pytest.mark.gate
 def test_copies_beside_weights_follow_what_ranks_exchange() -> None:
     """Each rank keeps copies in bf16, with a ZeroRedundancyOptimizer of its own share of the weights."""
     told = run_ranks(2, "weights_in_bf16.py", emulated=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -17,11 +18,13 @@ NAMES = """
 GONE = set(NAMES.split())  # from the release notes of numpy 1.25 to 2.5
 GONE_KEYWORDS = {"fix_imports", "interpolation", "newshape"}
 GONE_METHODS = {"itemset", "tostring"}
+MENTIONED = re.compile(rf"\b({'|'.join([*GONE, *GONE_KEYWORDS, *GONE_METHODS, 'copy *= *False'])})\b|numpy.*\.core")
 
 
 def found_in(path: Path) -> list[str]:
     wrong = []
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    source = path.read_text()
+    for node in ast.walk(ast.parse(source)) if MENTIONED.search(source) else ():
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("np", "numpy"):
             if node.attr in GONE:
                 wrong.append(f"np.{node.attr}")

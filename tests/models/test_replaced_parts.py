@@ -98,6 +98,7 @@ NORMS: dict[str, Callable[[int], nn.Module]] = {
 }
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("norm", NORMS)
 def test_a_network_with_another_norm(norm: str, device: str) -> None:
     """The other norm takes the places of all batch normalisations, and GELU those of the activations."""
@@ -132,6 +133,7 @@ class OwnConv(nn.Conv2d):
         return nn.functional.conv2d(x, self.weight * 2)
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("training", [True, False])
 def test_layers_with_a_forward_of_their_own_and_layers_of_other_kinds(device: str, training: bool) -> None:
     """`conv_batch_norm` is what the layers are one after the other, whatever they are."""

@@ -222,6 +222,7 @@ def test_no_warning_where_no_map_is_flattened(make: Callable[[], nn.Module]) -> 
     assert may_be_flattened(make()) == {}
 
 
+@pytest.mark.gate
 def test_a_network_that_flattens_maps() -> None:
     assert may_be_flattened(torchvision.alexnet()) == {"classifier.1": ("flattened", 256, 36)}
 

@@ -89,6 +89,7 @@ def emulated(arch: str) -> CudaDevice:
         return CudaDevice(EmulatedDriver())
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("with_residual", [True, False])

@@ -77,6 +77,7 @@ OF_MAGNITUDES = "mul_", "other memory", "another library", "another_captured_ste
 CASES = [*((name, "bf16") for name in WAYS), *((name, "float32") for name in OF_MAGNITUDES)]
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(("name", "precision"), CASES)
 def test_a_write_between_two_steps_is_seen(name: str, precision: str) -> None:
     compare(precision, WAYS[name])
@@ -157,17 +158,20 @@ STEPS: list[Step] = [clips_afterwards, scales_before, scales_between_two_passes,
 STEPS += [has_two_optimizers]
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
 @pytest.mark.parametrize("way", ["nothing", "mul_"])
 def test_a_write_within_a_step_is_seen(step: Step, way: str) -> None:
     compare("bf16", WAYS[way], step)
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("way", ["nothing", "mul_"])
 def test_a_step_may_give_weights_other_memory(way: str) -> None:
     compare("bf16", WAYS[way], gives_other_memory, keeps=False)
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("way", ["nothing", "mul_", "loaded"])
 def test_a_captured_pass_reads_what_an_eager_update_has_written(way: str) -> None:
     compare("bf16", WAYS[way], passes, updates=True)

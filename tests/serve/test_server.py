@@ -285,6 +285,7 @@ def ask(url: str, content: bytes | None = None) -> Any:
         return json.load(answer)
 
 
+@pytest.mark.gate
 def test_an_upload_without_an_end(server: tuple[Any, str]) -> None:
     """The server answers, and ends the connection, after some multiples of what it takes."""
     _, url = server
@@ -310,6 +311,7 @@ def test_two_hundred_clients(server: tuple[Any, str]) -> None:
     assert done["batches"] < 210
 
 
+@pytest.mark.gate
 def test_the_load_program(
     server: tuple[Any, str],
     rooms: Callable[[str], Any],

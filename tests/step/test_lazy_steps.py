@@ -50,6 +50,7 @@ def program(capturing: bool, precision: str = "float32", loaded: bool = False) -
     return run, [*losses, *model.state_dict().numpy().values()]
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
 @pytest.mark.parametrize("loaded", [False, True])
 def test_a_captured_step_begins_with_the_first_forward(precision: str, loaded: bool) -> None:

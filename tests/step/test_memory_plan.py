@@ -168,6 +168,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_training_with_its_data(device: CudaDevice, settings: dict[str, Any]) -> None:
     alpha.manual_seed(2)
@@ -185,6 +186,7 @@ def test_training_with_its_data(device: CudaDevice, settings: dict[str, Any]) ->
         assert plan.reserved == stats.reserved
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(("device", "captured"), [(emulated, False), (as_a_gpu, True)], indirect=["device"])
 def test_the_largest_batch_is_obeyed(device: CudaDevice, captured: bool) -> None:
     """A batch that fits runs under the limit, and one sample more does not."""
@@ -208,6 +210,7 @@ def called(program: Program) -> tuple[Any, ...]:
     return program.step, program.x, program.y
 
 
+@pytest.mark.gate
 def test_largest_batches_without_a_gpu() -> None:
     """Search from a batch that fits and one that does not; none fits; nothing is known of the memory."""
     net = Convolutions()
@@ -282,6 +285,7 @@ def test_a_plan_after_some_steps(device: CudaDevice) -> None:
     assert after.live - other.array.nbytes == pytest.approx(before.live, rel=0.02)
 
 
+@pytest.mark.gate
 def test_planning_changes_nothing(device: CudaDevice) -> None:
     """Weights, gradients, random numbers and memory of the device stay as they are."""
     program = Program("convolutions", True)

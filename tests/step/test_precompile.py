@@ -32,6 +32,7 @@ class Program:
         return loss
 
 
+@pytest.mark.gate
 def test_the_first_step_compiles_nothing(fresh: CudaDevice, builds: Builds) -> None:
     program = Program()
     step = alpha.capture(program.step)

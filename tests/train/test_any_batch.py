@@ -146,6 +146,7 @@ def weights(model: nn.Module) -> list[np.ndarray]:
     return [np.asarray(value) for value in model.state_dict().numpy().values()]
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("accumulate", [1, 3])
 @pytest.mark.parametrize("case", CASES)
 def test_an_epoch_is_the_loop_that_one_would_write(device: str, case: str, accumulate: int) -> None:
@@ -196,6 +197,7 @@ def cut(batch: Any, begin: int, end: int) -> Any:
     return batch[begin:end]
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("capture", [False, True])
 def test_a_gan_updates_itself(device: str, capture: bool) -> None:
     """Two optimizers, two losses and random numbers within the step: the bits of a plain loop."""
@@ -320,6 +322,7 @@ def test_parts_need_arrays_of_one_length() -> None:
         subject.train_epoch(DataLoader(data, BATCH, collate_fn=summed))
 
 
+@pytest.mark.gate
 def test_a_u_net_is_captured() -> None:
     """The bits of steps that are not captured; two whole batches are enough for a graph."""
     generator = np.random.default_rng(1)

@@ -78,6 +78,7 @@ class Log(Callback):
         self.seen.append("end")
 
 
+@pytest.mark.gate
 def test_epochs_are_counted_in_all(device: str) -> None:
     subject, twin = build(device), build(device)
     lines: list[str] = []
@@ -149,6 +150,7 @@ def test_early_stopping(options: dict[str, Any], values: list[float], last: int 
         assert ended == last
 
 
+@pytest.mark.gate
 def test_a_run_that_stopped_early_stays_so_when_it_goes_on(tmp_path: Path) -> None:
     """A kill may come after the last epoch was saved; with more patience the run goes on."""
     flat = {"metric": "train_loss", "min_delta": 100.0}  # no epoch but the first is better
@@ -299,6 +301,7 @@ def augmentation(kind: str) -> Any:
     return transforms.Compose(mix) if kind == "all" else None
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("kind", ["plain", "all"])
 def test_a_run_that_is_stopped_after_any_step_ends_with_the_same_bits(device: str, kind: str, tmp_path: Path) -> None:
     def whole() -> tuple[Trainer, list[Row]]:
@@ -389,6 +392,7 @@ def test_a_schedule_per_epoch() -> None:
     assert [row.learning_rate for row in rows] == [0.05, 0.025, 0.0125]
 
 
+@pytest.mark.gate
 def test_the_search_for_a_rate_leaves_no_trace(device: str, tmp_path: Path) -> None:
     subject, twin = build(device, ema=0.9), build(device, ema=0.9)
     train, test = DataLoader(images(), 8, shuffle=True, seed=3), loaders()[1]

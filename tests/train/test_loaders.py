@@ -57,6 +57,7 @@ def results(device: str, loader: DataLoader, **options: Any) -> tuple[float, flo
     return trained.loss, tested.loss, subject.model.state_dict().numpy()["1.weight"].tobytes()
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("resident", [False, True])
 def test_labels_of_any_small_integer(device: str, resident: bool) -> None:
     def run(dtype: Any) -> tuple[float, float, Any]:
@@ -71,6 +72,7 @@ def test_labels_of_any_small_integer(device: str, resident: bool) -> None:
             assert run(dtype) == expected
 
 
+@pytest.mark.gate
 def test_items_and_tensors_give_the_bits_of_arrays(device: str) -> None:
     expected = results(device, DataLoader(ArrayDataset(IMAGES, LABELS), 8), resident=False)
     for data in (
@@ -99,6 +101,7 @@ def test_parts_of_data_in_memory_lie_on_the_device() -> None:
         assert results("cuda", loader) == results("cuda", DataLoader(part, 4, shuffle=True), resident=False)
 
 
+@pytest.mark.gate
 def test_samplers(device: str) -> None:
     data = ArrayDataset(IMAGES, LABELS)
 

@@ -57,6 +57,7 @@ def _usual_handler() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("resident", [True, False])
 def test_no_step_compiles_a_kernel(fresh: CudaDevice, builds: Builds, resident: bool) -> None:
     """Kernels of training, of evaluation and of a shorter last batch are compiled at once before the first step."""

@@ -85,6 +85,7 @@ MAPS: list[tuple[dict[str, Any], np.ndarray]] = [
 ]
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
 def test_affine_maps_and_turns(mode: str) -> None:
     with trials() as trial:

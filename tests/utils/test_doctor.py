@@ -42,6 +42,7 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return child.run(command, env=child.environment(**WITHOUT_A_GPU | variables))
 
 
+@pytest.mark.gate
 def test_doctor_without_a_gpu() -> None:
     result = run(ALPHA_CUDA_DRIVR="pycuda")
     assert result.returncode == 0, result.stderr
@@ -53,6 +54,7 @@ def test_doctor_without_a_gpu() -> None:
     assert "warning: ALPHA_CUDA_DRIVR is unknown: did you mean ALPHA_CUDA_DRIVER?" in result.stdout
 
 
+@pytest.mark.gate
 def test_a_gpu_that_was_asked_for_must_be_there() -> None:
     result = run("--device", "cuda")
     assert result.returncode == 1, result.stdout
@@ -104,6 +106,7 @@ def test_the_verdict(cpu: bool, cuda: bool | None, wrong: int, said: str) -> Non
     assert doctor.verdict(results, ["x"] * wrong) == f"Alpha {alpha.__version__} {said}"
 
 
+@pytest.mark.gate
 def test_the_cpu_alone() -> None:
     result = run("--device", "cpu")
     assert result.returncode == 0, result.stdout
@@ -155,6 +158,7 @@ def test_what_is_missing_is_said_with_the_fix(monkeypatch: pytest.MonkeyPatch, t
     assert doctor._cache().startswith(f"{__file__}, 0 files, 0.0 MiB; cannot be read: ")
 
 
+@pytest.mark.gate
 def test_help_and_mistakes() -> None:
     result = run("--help")
     assert result.returncode == 0
@@ -181,6 +185,7 @@ def test_no_variable_is_left_out() -> None:
     assert {variable.name for variable in config.VARIABLES} == WRONG.keys() | {"ALPHA_EMULATED_SANITIZE"}
 
 
+@pytest.mark.gate
 def test_a_variable_that_means_nothing_fails() -> None:
     result = run("--device", "cpu", ALPHA_TUNE="perhaps")
     assert result.returncode == 1

@@ -92,6 +92,8 @@ static void run_blocks() {
     poison_shared_memory();
     AtBlockStart::run_all();
     if (!run_block()) return;
+    AtBlockEnd::run_all();
+    if (fault_text[0]) return;
     if (!shared_guards_intact()) {
       append_fault("write outside the %u bytes of dynamic shared memory, in block (%u, %u, %u)", dynamic_shared_bytes,
                    block_index.x, block_index.y, block_index.z);

@@ -1,6 +1,7 @@
 // mbarrier: arrivals and announced bytes. The copies announced to a phase are done as late as they may, when somebody
 // needs the phase to be over, so who reads without waiting finds poison or old data. With a seed a copy may as well
-// happen at once; the phase ends then all the same.
+// happen at once; the phase ends then all the same. A block must not end before its copies: its shared memory, which
+// they still write to, may be another block's by then.
 #pragma once
 #include "common/emulation/barrier.h"
 #include "common/emulation/scheduler.h"
@@ -33,6 +34,13 @@ inline BulkCopy bulk_copies[kMaxBulkCopies];
 inline unsigned bulk_copy_end = 0;
 
 inline AtBlockStart forget_mbarriers([] { mbarrier_count = bulk_copy_end = 0; });
+inline AtBlockEnd no_copies_are_left([] {
+  unsigned left = 0;
+  for (unsigned i = 0; i < bulk_copy_end; i++) left += bulk_copies[i].barrier != nullptr;
+  if (left == 0) return;
+  append_fault("block (%u, %u, %u) ends while %u asynchronous copies to its shared memory are under way", block_index.x,
+               block_index.y, block_index.z, left);
+});
 
 inline Mbarrier& find_mbarrier(uint32_t address, const char* what) {
   uint64_t word;

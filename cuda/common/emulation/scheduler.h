@@ -11,19 +11,23 @@ namespace alpha_emulation {
 
 inline void (*thread_body)() = nullptr;  // the kernel with its arguments
 
-// A function that each block begins with; headers that keep state of their own register theirs.
-class AtBlockStart {
+// A function that runs before or after each block; headers that keep state of their own register theirs.
+enum class Moment { start, end };
+template <Moment moment>
+class BlockHook {
  public:
-  explicit AtBlockStart(void (*reset)()) : reset_(reset), next_(first_) { first_ = this; }
+  explicit BlockHook(void (*run)()) : run_(run), next_(first_) { first_ = this; }
   static void run_all() {
-    for (AtBlockStart* hook = first_; hook; hook = hook->next_) hook->reset_();
+    for (BlockHook* hook = first_; hook; hook = hook->next_) hook->run_();
   }
 
  private:
-  void (*reset_)();
-  AtBlockStart* next_;
-  static inline AtBlockStart* first_ = nullptr;
+  void (*run_)();
+  BlockHook* next_;
+  static inline BlockHook* first_ = nullptr;
 };
+using AtBlockStart = BlockHook<Moment::start>;
+using AtBlockEnd = BlockHook<Moment::end>;  // of a block whose threads have all ended; it may call append_fault
 
 // Threads that may go on, by warp; a stack, so that those released last run first.
 struct ReleasedLanes {

@@ -66,6 +66,9 @@ __device__ __forceinline__ void run_producer(const OutputTiles<Taps>& tiles, con
     filled = filled || fills;
     produce(tiles.p, task, fills, As, Bs, a, b);
   }
+  // Of a filter of several taps the block's tiles may need a part alone, and a block may not end before its loads do.
+  if (PING_PONG && filled)
+    for (int stage = 0; stage < B_STAGES; stage++) mbarrier_wait(Bs.full_barrier(stage), 0);
 }
 
 // Planner: one thread works out the tasks ahead of the consumers and puts them into the ring of slots. It waits until

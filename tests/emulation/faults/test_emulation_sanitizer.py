@@ -134,6 +134,7 @@ def test_primitives_are_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     assert " passed" in result.stdout
 
 
+@pytest.mark.gate
 def test_without_the_library_the_error_says_how() -> None:
     result = run("Emulator()", preload=False)
     assert "DeviceError: ALPHA_EMULATED_SANITIZE=address needs" in result.stderr

@@ -36,6 +36,7 @@ def swizzled(box: HostArray, swizzle: int) -> HostArray:
     return out
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("swizzle", [0, 32, 64, 128])
 def test_box_with_swizzle_and_zeros_outside(seeded: Emulator, swizzle: int) -> None:
     tensor = RNG.standard_normal((5, 6, 20)).astype(np.float32)
@@ -71,6 +72,7 @@ def normal(*shape: int) -> HostArray:
     return RNG.standard_normal(shape).astype(np.float32)
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(("width", "registers"), [(64, 1), (96, 0), (128, 1)])
 def test_tf32_product(seeded: Emulator, width: int, registers: int) -> None:
     a, b = normal(128, 160), normal(2 * width, 160)
@@ -90,6 +92,7 @@ def test_bf16_product(seeded: Emulator) -> None:
     np.testing.assert_allclose(c, widened(a) @ widened(b).T, atol=1e-4)
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("registers", [0, 1])
 def test_bf16_product_of_transposed_operands(seeded: Emulator, registers: int) -> None:
     a, b = bf16(normal(96, 128)), bf16(normal(96, 256))
@@ -115,6 +118,16 @@ def test_missing_wait_is_seen(mistake: int, seed: int, emulator_for: Maker) -> N
     except DeviceError:
         return  # the barriers no longer match: a deadlock
     assert not np.allclose(c, tf32(a) @ tf32(b).T, atol=1e-3)
+
+
+def test_a_block_may_not_end_before_its_copies(emulator_for: Maker) -> None:
+    """A copy that ends later would write to the shared memory of the block that comes next."""
+    launch = emulator_for(ALPHA_ARCH="sm_90a")
+    tensor_map = OnDevice(launch).tensor_map(RNG.standard_normal((5, 6, 20)).astype(np.float32), (16, 4, 2), 64)
+    out = np.zeros(512, np.uint8)
+    arguments = (tensor_map, out, out.size, 0, 0, 0)
+    with pytest.raises(DeviceError, match=r"block \(0, 0, 0\) ends while 1 asynchronous copies"):
+        launch(SOURCE, "copy_box", 1, 64, *arguments, shared_bytes=8192, defines={"MISTAKE": 1})
 
 
 def test_deadlock_names_the_barrier(seeded: Emulator) -> None:

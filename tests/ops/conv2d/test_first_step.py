@@ -22,6 +22,7 @@ TAKERS = [v for v in CONFIGURATIONS if v.supports_step]
 SAMPLE = sample_names([v for v in TAKERS if v.precision != "tf32"])
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(
     "row",
     [
@@ -55,6 +56,7 @@ def test_a_step_is_what_it_says(row: Configuration) -> None:
     assert taken > 0 or tile > 128 * 128, f"{row.name} takes no step"
 
 
+@pytest.mark.gate
 def test_a_step_beside_a_filter_that_is_transposed() -> None:
     row = next(v for v in TAKERS if v.name == "ks_deconv_sm90_tf32_128x64")
     for form in ((FROM_SUM, True, True), (FROM_Y, False, False)):
@@ -137,6 +139,7 @@ def gradients(
     return {name: p.grad.numpy().astype("float64") for name, p in model.named_parameters()}  # type: ignore[union-attr]
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(
     ("precision", "activation", "mode"),
     [
@@ -187,6 +190,7 @@ def on_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALPHA_CONV_KERNEL", "ks_deconv_sm90_fp16x3_128x64")
 
 
+@pytest.mark.gate
 @pytest.mark.usefixtures("on_hopper")
 def test_whoever_asks_for_a_gradient_gets_it(taken: Taken) -> None:
     """A hook, `retain_grad` and `alpha.grad` ask for dY, which then must be made."""

@@ -104,6 +104,7 @@ def check_softmax(X: np.ndarray, dY: np.ndarray, dtype: np.dtype[Any], logarithm
     close(softmax_gradient_axis1(dy.reshape((*X.shape, 1)), Y, logarithm), exact)
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("length", LENGTHS)
 def test_softmax_of_rows(length: int) -> None:
     rng = np.random.default_rng(length)
@@ -197,6 +198,7 @@ def check_normalize(
     close(db, dy64.sum((0, 1)).reshape(C))
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("length", LENGTHS)
 def test_normalisation_of_rows(length: int) -> None:
     rng = np.random.default_rng(length)
@@ -208,6 +210,7 @@ def test_normalisation_of_rows(length: int) -> None:
                     check_normalize(X, dtype, 1, centered, affine, False)
 
 
+@pytest.mark.gate
 def test_normalisation_of_groups_of_channels() -> None:
     """A row of (N, C) is several groups, each with channels of its own."""
     X = np.random.default_rng(0).standard_normal((9, 60))

@@ -115,6 +115,7 @@ def test_ceil_mode_gradients(case: tuple[Any, ...]) -> None:
     check_gradient(lambda x: F.avg_pool2d(x, *window, True, False), shape)
 
 
+@pytest.mark.gate
 @pytest.mark.torch
 @pytest.mark.parametrize("case", CEIL, ids=str)
 def test_ceil_mode_as_in_pytorch(device: str, case: tuple[Any, ...]) -> None:

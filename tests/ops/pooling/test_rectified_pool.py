@@ -83,6 +83,7 @@ def alone(call: Callable[[Tensor], Tensor], x: np.ndarray, dy: np.ndarray | None
         return gradient(call, x, dy)
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("name", RECTIFIERS)
 def test_the_gradient_is_that_of_both_rules(name: str, taken: list[RectifierStep]) -> None:
     """Bit for bit, whatever the windows and the numbers are."""

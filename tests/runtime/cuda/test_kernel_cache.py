@@ -167,6 +167,7 @@ print(compile_cached(compiler, folder / "cuda/conv/a.cu", [], folder / "cuda").r
 """
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("damaged", [False, pytest.param(True, marks=pytest.mark.gate)])
 def test_processes_that_race_end_with_one_artefact(folder: Path, damaged: bool) -> None:
     def racers(count: int) -> list[str]:

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.usefixtures("cuda")
 # -- the same bits ------------------------------------------------------------------------------------
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
 def test_dropout_a_schedule_and_another_batch_in_between(precision: str) -> None:
     def program(wrap: Wrap) -> Program:
@@ -233,6 +234,7 @@ def scale() -> Iterator[None]:
     captured_programs.SCALE = 1.0
 
 
+@pytest.mark.gate
 @pytest.mark.usefixtures("scale")
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_between_two_calls_is_not_missed(change: str) -> None:

@@ -49,6 +49,7 @@ def test_names_of_folders_to_train_and_test_on(
     assert "2 classes" not in said.out
 
 
+@pytest.mark.gate
 def test_photos_beside_the_classes_of_a_set_are_named(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One photo that lies in a wrong place makes no class of train."""
     for name in ("train", "val"):
@@ -68,6 +69,7 @@ def test_a_link_to_a_lost_folder_is_an_error(room: Path, capsys: pytest.CaptureF
     assert "val: is a link to nothing" in capsys.readouterr().err
 
 
+@pytest.mark.gate
 def test_a_run_does_not_lie_among_its_photos(
     room: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -77,6 +79,7 @@ def test_a_run_does_not_lie_among_its_photos(
     assert train(".", "--model", "tiny", "--epochs", "1", "--output", str(room / "run"), *SMALL) == 0
 
 
+@pytest.mark.gate
 def test_thumbnails_of_systems_are_no_photos(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = photos(room / "colors")
     for name in (*OF_SYSTEMS, ".thumbnails"):
@@ -88,6 +91,7 @@ def test_thumbnails_of_systems_are_no_photos(room: Path, capsys: pytest.CaptureF
     assert len(capsys.readouterr().out.splitlines()) == 30
 
 
+@pytest.mark.gate
 def test_what_is_left_out_is_that_of_the_folder_as_it_is_now(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The packed file of an earlier run does not know of files that have come or gone since."""
     folder = photos(room / "colors")
@@ -104,6 +108,7 @@ def test_what_is_left_out_is_that_of_the_folder_as_it_is_now(room: Path, capsys:
     assert "left out: " not in capsys.readouterr().out
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("ending", [ending for ending in EXTENSIONS if features.check("avif") or ending != ".avif"])
 def test_every_ending_that_is_taken_is_read(room: Path, ending: str, capsys: pytest.CaptureFixture[str]) -> None:
     kind = {".jpe": "JPEG", ".jfif": "JPEG", ".pgm": "PPM"}.get(ending, Image.registered_extensions().get(ending))
@@ -143,6 +148,7 @@ def test_photos_of_a_kind_that_is_not_read_are_not_ignored(
         assert capsys.readouterr().out.count("is a photo of a kind that cannot be read") == 2
 
 
+@pytest.mark.gate
 def test_folders_train_and_val(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
     photos(room / "set" / "train")
     photos(room / "set" / "val", count=3)
@@ -154,6 +160,7 @@ def test_folders_train_and_val(room: Path, capsys: pytest.CaptureFixture[str]) -
     assert "have other classes: red, rot in only one of them" in capsys.readouterr().err
 
 
+@pytest.mark.gate
 def test_damaged_photos_and_empty_classes(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = photos(room / "colors")
     (folder / "red" / "bad.jpg").write_bytes((folder / "red" / "0.jpg").read_bytes()[:300])

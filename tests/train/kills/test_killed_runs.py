@@ -14,6 +14,7 @@ from killed_runs import kill, kill_at_files
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes and shared memory as Linux has it")
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("kills", [None, pytest.param(12, marks=pytest.mark.gate)])
 def test_runs_that_are_killed_anywhere(device: str, kills: int | None, tmp_path: Path) -> None:
     runs = kill(tmp_path, kills or {"cpu": 5, "cuda": 2}[device], device, seed=0)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from unittest.mock import patch
 
 import numpy as np
+import pytest
 from trials import trials
 
 import alpha
@@ -78,6 +79,7 @@ def _peak(function: Callable[[int], Tensor], n: int) -> int:
             tracemalloc.stop()
 
 
+@pytest.mark.gate
 def test_along_an_axis() -> None:
     with trials() as trial:
         for name, function in ALONG.items():

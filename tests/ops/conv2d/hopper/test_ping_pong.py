@@ -75,6 +75,7 @@ def shape_of(operator: str, s: ConvShape, device: CudaDevice) -> ConvShape:
     return cases.for_operator(operator, cases.with_tiles(s, device.properties.num_sms))
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(
     ("operator", "small"),
     [*((operator, s) for operator in (FORWARD, INPUT) for s in cases.SHAPES), (FORWARD, cases.STRIDED)],
@@ -96,6 +97,32 @@ def test_results(operator: str, small: ConvShape) -> None:
         Y = device.download(compute(row, device.upload(first), device.upload(second), s, device.upload(bias), 0.25))
         exact = exact + bias
         assert relative_error(Y.astype("float64"), np.where(exact > 0, exact, 0.25 * exact)) < 5e-3
+
+
+@pytest.mark.gate
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("operator", [FORWARD, INPUT])
+def test_what_is_not_finite_stays_where_it_is(operator: str, bad: float) -> None:
+    """A pixel that is not finite reaches the pixels whose taps read it, and their channels' statistics. No others."""
+    device, row = hopper(FEW), cases.ROWS[operator]
+    s = shape_of(operator, cases.SHAPES[0], device)
+    first, second = (a.astype(ml_dtypes.bfloat16) for a in operands(operator, s, "float32"))
+    place = (first.shape[0] - 2, 4, 6, 5)
+    touches = np.zeros(first.shape)
+    touches[place] = 1
+    touched = OPERATORS[operator][0](touches, np.ones(second.shape), s) > 0
+    first[place] = 0
+    exact = OPERATORS[operator][0](first.astype("float64"), second.astype("float64"), s)
+    first[place] = bad
+    statistics = ChannelStatistics() if operator == FORWARD else None
+    found = compute(row, device.upload(first), device.upload(second), s, statistics=statistics)
+    result = device.download(found).astype("float64")
+    np.testing.assert_array_equal(np.isfinite(result), ~touched)
+    assert relative_error(result[~touched], exact[~touched]) < 5e-3
+    if statistics is not None:
+        assert statistics.part is not None
+        reached = ~np.isfinite(device.download(statistics.part)).all(axis=(0, 1))
+        np.testing.assert_array_equal(reached, touched.any(axis=(0, 1, 2)))
 
 
 @pytest.mark.parametrize("mean", [0.0, 1e3])
@@ -124,6 +151,7 @@ def test_statistics(small: ConvShape, mean: float) -> None:
     np.testing.assert_allclose(variance, exact.var(axis=0), rtol=1e-3)
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("form", cases.STEPS)
 @pytest.mark.parametrize("small", cases.STEP_SHAPES)
 def test_first_steps(small: ConvShape, form: steps.Form) -> None:
