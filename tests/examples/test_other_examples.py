@@ -165,11 +165,9 @@ def test_numbers_of_several_ranks_in_compare_pytorch(tmp_path: Path) -> None:
 
 @pytest.mark.torch
 @pytest.mark.gate
-@pytest.mark.parametrize(
-    "models", ["resnet18,resnet34,vgg16,vgg19", "googlenet,mobilenet_v2", "convnext_tiny,vit_tiny"]
-)
+@pytest.mark.parametrize("models", ["resnet18,vgg16", "googlenet,mobilenet_v2", "convnext_tiny,vit_tiny"])
 def test_both_sides_of_compare_pytorch_begin_alike(models: str) -> None:
-    """Losses of all networks agree on the same batches but for rounding."""
+    """Losses of each family agree on the same batches but for rounding."""
     result = run("compare_pytorch.py", *SHORT, "--models", models, "--losses")
     assert result.returncode == 0, result.stderr
     far = re.findall(r"Alpha float64: at most (\S+) from PyTorch float64", result.stdout)

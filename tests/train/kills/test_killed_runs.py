@@ -15,10 +15,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for proce
 
 
 @pytest.mark.gate
-@pytest.mark.parametrize("kills", [None, pytest.param(12, marks=pytest.mark.gate)])
-def test_runs_that_are_killed_anywhere(device: str, kills: int | None, tmp_path: Path) -> None:
-    runs = kill(tmp_path, kills or {"cpu": 5, "cuda": 2}[device], device, seed=0)
-    assert runs.faults == []
+def test_runs_that_are_killed_anywhere(device: str, tmp_path: Path) -> None:
+    assert kill(tmp_path, 12, device, seed=0).faults == []
 
 
 @pytest.mark.gate
