@@ -296,13 +296,13 @@ class Run:
 
     def __call__(self, device: CudaDevice) -> str | None:
         if self.step is not None:
-            return conv2d_steps.judge(_row(self.name), self.case, self.step, device).fault
+            return conv2d_steps.judge(row_of(self.name), self.case, self.step, device).fault
         if self.name:
-            return _run_row(_row(self.name), self.case, device)
+            return _run_row(row_of(self.name), self.case, device)
         return _run_product(*self.case, device)
 
 
-def _row(name: str) -> Any:
+def row_of(name: str) -> Any:
     return next(v for v in ROWS if v.name == name)
 
 
@@ -320,7 +320,7 @@ def subjects() -> dict[str, list[Run]]:
             found.setdefault(source, []).extend(runs)
     for name, forms in STEPS.items():
         shapes = [in_turns(name, FEW)] if name in TURNS else conv2d_steps.SHAPES
-        runs = [Run(conv2d_geometry.cost(_row(name), s), name, s, form) for s in shapes for form in forms]
+        runs = [Run(conv2d_geometry.cost(row_of(name), s), name, s, form) for s in shapes for form in forms]
         for source in {x.source for x in _step_launches(name)}:
             found.setdefault(source, []).extend(runs)
     found["matmul/ffma.cu"] = [Run(p.M, "", (p, one_b, "float32")) for p, one_b in _products()]
@@ -332,7 +332,8 @@ def subjects() -> dict[str, list[Run]]:
 
 def in_turns(name: str, num_sms: int) -> Any:
     """A shape on which the warpgroups of a row take turns."""
-    return ping_pong_cases.for_operator(TURNS[name], ping_pong_cases.with_tiles(ping_pong_cases.SHAPES[0], num_sms))
+    small = ping_pong_cases.STEP_SHAPES[1]  # one tile of channels, which any number of SMs can share
+    return ping_pong_cases.for_operator(TURNS[name], ping_pong_cases.with_tiles(small, num_sms))
 
 
 @functools.cache
@@ -350,7 +351,7 @@ def rows() -> tuple[Any, ...]:
 
 @functools.cache
 def _launches(name: str) -> tuple[Any, ...]:
-    row = _row(name)
+    row = row_of(name)
     on = DryDevice.of("sm_90a")
     for s in (*conv2d_geometry.of(row), *filter(None, [conv2d_geometry.whole(row)]), *axes_geometry.of(row)):
         _launch(row, s, on, on.zeros)
@@ -364,7 +365,7 @@ def _step_launches(name: str) -> tuple[Any, ...]:
     on = DryDevice.of("sm_90a")
     s = in_turns(name, on.properties.num_sms) if name in TURNS else conv2d_steps.SHAPES[0]
     for form in STEPS[name]:
-        taken = conv2d_steps.launch_on_zeros(_row(name), s, form, on)
+        taken = conv2d_steps.launch_on_zeros(row_of(name), s, form, on)
         assert taken, f"{name} does not take the step {form}"
     return tuple(x for x in on.driver.launches if x.source.split("/")[0] in FOLDERS)
 
@@ -420,7 +421,7 @@ def _bias(channels: int) -> np.ndarray:
 @functools.lru_cache(maxsize=64)
 def _case(name: str, s: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The operands of a row and its result in float64."""
-    row = _row(name)
+    row = row_of(name)
     first, second = (a.astype(conv2d_cases.arrays_of(row)) for a in conv2d_cases.operands(row.operator, s, "float32"))
     turn = (*conv2d_geometry.of(row), s).index(s)
     for a in (first, second) if row.precision == "float32" else ():  # so that a scale that does not see it overflows

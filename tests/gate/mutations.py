@@ -228,14 +228,19 @@ def subjects() -> dict[str, list[Run]]:
 def _runs_in_turns() -> dict[str, list[Run]]:
     """Runs of kernels whose warpgroups take turns."""
     cases = launches.ping_pong_cases
-    small = cases.with_tiles(cases.SHAPES[0], FEW)
-    shapes = {operator: cases.for_operator(operator, small) for operator in cases.ROWS}
+    shapes = {
+        operator: [
+            cases.for_operator(operator, cases.with_tiles(small, FEW)) for small in (cases.SHAPES[0], cases.UNUSED_TAPS)
+        ]
+        for operator in cases.ROWS
+    }
     found: dict[str, list[Run]] = {
-        f"conv2d/{row.name.partition('_sm90')[0]}/sm90.cu": [_run_of(row, shapes[operator])]
+        f"conv2d/{row.name.partition('_sm90')[0]}/sm90.cu": [_run_of(row, s) for s in shapes[operator]]
         for operator, row in cases.ROWS.items()
     }
-    row, s = cases.ROWS[INPUT], shapes[INPUT]
+    row, (s, unused_taps) = cases.ROWS[INPUT], shapes[INPUT]
     steps = [_step_run(conv2d_steps.Case.of(row, s, form)) for form in cases.STEPS]
+    steps.append(_step_run(conv2d_steps.Case.of(row, unused_taps, cases.STEPS[0])))
     return {**found, "conv2d/ks_deconv/sm90_first_step.cu": steps}
 
 

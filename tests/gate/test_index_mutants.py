@@ -5,15 +5,20 @@ A seeded sample of the mutants is judged; ALPHA_MUTANTS=all judges all of them, 
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 from pathlib import Path
 
+import conv2d_steps
 import index_mutations
 import pytest
+from conv2d_cases import OPERATORS, arrays_of
 from index_mutations import Mutant
 
 from alpha.errors import AlphaError
+from alpha.ops.conv2d.plan import compute
+from alpha.runtime.cuda.driver_dry import DryDevice, DryDriver
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 
 SAMPLE = 60
@@ -356,6 +361,21 @@ def test_index_faults_are_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[
         noticed = len(numbers) - len(survivors)
         print(f"\n{noticed} of {len(numbers)} mutants are noticed, {len(sample) - len(numbers)} change no result")
     assert not survivors, "not noticed:\n" + "\n".join(map(str, survivors))
+
+
+@pytest.mark.parametrize("name", index_mutations.TURNS)
+def test_warpgroups_take_turns_where_mutants_are_judged(name: str) -> None:
+    """The small GPU of the judges launches the kernel in turns, with each form of a step that they run."""
+    properties = dataclasses.replace(DryDevice.of("sm_90a").properties, num_sms=index_mutations.FEW)
+    on = DryDevice(DryDriver(properties))
+    row, s = index_mutations.row_of(name), index_mutations.in_turns(name, index_mutations.FEW)
+    first, second = (on.zeros(getattr(s, side), arrays_of(row)) for side in OPERATORS[row.operator][1])
+    compute(row, first, second, s)
+    for form in index_mutations.STEPS.get(name, ()):
+        assert conv2d_steps.launch_on_zeros(row, s, form, on)
+    launches = [launch for launch in on.driver.launches if "sm90" in launch.source]
+    assert len(launches) == 1 + len(index_mutations.STEPS.get(name, ()))
+    assert all("-DALPHA_PING_PONG=1" in launch.options for launch in launches)
 
 
 @pytest.mark.gate

@@ -16,13 +16,14 @@ ROWS: dict[str, Configuration] = {
 }
 # a halo, with rows of pixels and images that no tile fills; two tiles of channels, one tap and four steps of K, the
 # last one not whole; several taps without a halo; taps that no tile needs
+UNUSED_TAPS = make(45, (1, 32), (24, 64), (3, 1), p=(1, 0))
 SHAPES = [
     make(19, (9, 13), (40, 72), (3, 3), p=(1, 1)),
     make(70, (5, 7), (200, 120), (1, 1)),
     make(600, (2, 3), (24, 64), (3, 2), p=(1, 1)),
-    make(1200, (1, 3), (24, 64), (3, 1), p=(1, 0)),
+    UNUSED_TAPS,
 ]
-STEP_SHAPES = [SHAPES[0], make(9, (20, 32), (48, 64), (3, 3), p=(1, 1))]  # tiles of 16 and of 32 pixels
+STEP_SHAPES = [SHAPES[0], make(9, (20, 32), (48, 64), (3, 3), p=(1, 1)), UNUSED_TAPS]  # tiles of 16 and of 32 pixels
 STRIDED = make(40, (11, 9), (24, 40), (3, 3), (2, 2), (1, 1))  # for Y alone
 # where the sign of a first step is from, whether channels are added up, whether another gradient is added
 STEPS = [(FROM_X, True, False), (FROM_X, True, True), (FROM_Y, False, True)]
