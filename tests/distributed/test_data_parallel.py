@@ -163,6 +163,7 @@ class _Doubling(_Engine):
             array *= np.asarray(2, array.dtype)
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("compression", [None, "bf16"])
 @given(
     sizes=st.lists(st.tuples(st.integers(0, 40), st.sampled_from(["float32", "float64", "bfloat16"])), min_size=1),

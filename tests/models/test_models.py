@@ -36,6 +36,7 @@ def test_parameter_counts(monkeypatch: pytest.MonkeyPatch, name: str, classes: i
     assert sum(parameter.size for parameter in model.parameters()) == count
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("name", ["resnet18", "resnet34", "vgg16", "vgg19"])
 def test_logits_of_the_full_network(name: str) -> None:
     alpha.manual_seed(0)
@@ -108,6 +109,7 @@ def test_weights_travel_through_state_dict(device: str) -> None:
     np.testing.assert_array_equal(found.numpy(), expected.numpy())
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(("model", "twin"), [("resnet18", "resnet18"), ("vgg16", "vgg11_bn")])
 def test_weights_of_torchvisions_namesake_are_named(model: str, twin: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alpha.core.rng, "uniform", lambda shape, *_: np.zeros(shape, np.float32))

@@ -64,6 +64,7 @@ def outputs(model: nn.Module, given: tuple[int, ...]) -> list[np.ndarray]:
     return [part.numpy() for part in (*parts, *(grad for grad in grads if grad is not None))]
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("name", NETS)
 def test_every_part_that_is_replaced_is_called(name: str) -> None:
     """Parts of one class at a time, and all together: none may be passed by or be asked for more than a call."""

@@ -204,6 +204,7 @@ def test_a_layer_that_changes_channels_ends_what_a_sequential_tells() -> None:
     assert known_maps(nn.Sequential(nn.Conv2d(3, 4, 3), *kept, *tail)).flattened == {"6": (4, 36)}
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(
     "make",
     [

@@ -47,6 +47,7 @@ def entries(call: Callable[[], object]) -> list[str]:
     return [launch.entry for launch in launched if launch.source.split("/")[0] in ("batchnorm", "elementwise")]
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("momentum", [0.1, None])
 @pytest.mark.parametrize("with_residual", [True, False])
 @pytest.mark.parametrize(

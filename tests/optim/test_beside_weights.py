@@ -240,6 +240,7 @@ def test_layers_share_a_weight_and_its_copy() -> None:
     np.testing.assert_array_equal(*found)
 
 
+@pytest.mark.gate
 def test_a_captured_prediction_follows_training() -> None:
     """Two graphs read and write what lies beside the same weights, in turns, and a write between them."""
 

@@ -168,6 +168,7 @@ def test_memory_is_used_again_by_the_next_step(precision: str) -> None:
         assert device.memory_stats().reserved == settled.reserved <= 1.1 * settled.peak
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
 def test_a_step_searches_no_memory_once_it_repeats(precision: str) -> None:
     """The end of backward marks the step; tensor maps and the loss of the step before change nothing."""

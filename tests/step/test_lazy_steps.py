@@ -90,6 +90,7 @@ def test_a_dry_run_lists_the_step_of_the_plain_layers() -> None:
     np.testing.assert_array_equal(alpha.core.rng.uniform((2,)), following)
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("where", ["cpu", "cuda"])
 def test_a_trainer_of_a_lazy_model(where: str) -> None:
     generator = np.random.default_rng(1)

@@ -274,6 +274,7 @@ def test_what_cannot_be_planned() -> None:
         alpha.memory_plan(net, (2, 8, 8, 3), gpu="sm_90a", memory=0)
 
 
+@pytest.mark.gate
 def test_a_plan_after_some_steps(device: CudaDevice) -> None:
     """State and gradients that are there already are not counted twice, and other arrays count."""
     program = Program("convolutions", False)

@@ -247,6 +247,7 @@ def test_predictions_are_in_the_order_of_the_data(device: str) -> None:
     assert [part.shape for part in both] == [(ROWS, 2), (ROWS,)]
 
 
+@pytest.mark.gate
 def test_batches_of_changing_shapes_are_streamed(device: str) -> None:
     """Sequences that a collate_fn makes as long as the longest one of their batch."""
 

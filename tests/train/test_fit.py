@@ -195,6 +195,7 @@ def test_a_number_that_is_not_recorded_is_named() -> None:
         build().fit(*loaders(), epochs=1, callbacks=[KeepWeights()], show=None)
 
 
+@pytest.mark.gate
 def test_the_best_and_the_last_weights_are_kept(tmp_path: Path) -> None:
     class Note(Callback):
         """Gives each epoch its number of a script, and keeps its weights."""
@@ -263,6 +264,7 @@ def events(file: Path) -> Iterator[tuple[str, int, float]]:
             yield value.tag, event.step, value.simple_value
 
 
+@pytest.mark.gate
 def test_the_mean_of_the_weights_is_that_of_averaged_model(device: str, tmp_path: Path) -> None:
     """Evaluated, saved as the weights of the run, and resumed."""
     subject, twin = build(device, ema=0.9), build(device)
@@ -354,6 +356,7 @@ def interrupt_after(patch: pytest.MonkeyPatch, subject: Trainer, steps: int) -> 
     patch.setattr(module, "interrupt_between_steps", counting)
 
 
+@pytest.mark.gate
 def test_targets_are_mixed_and_labels_counted(device: str) -> None:
     """The loss is of the mixed targets, the accuracy of the labels; an evaluation mixes nothing."""
     subject = build(device)
@@ -372,6 +375,7 @@ def build_at(device: str, other: Trainer) -> Trainer:
     return subject
 
 
+@pytest.mark.gate
 def test_augmentation_keeps_its_size_in_an_evaluation(device: str) -> None:
     """Pixels of 8 x 8 are cut to 6 x 6 in both; at random places in training, in the middle in an evaluation."""
     generator = np.random.default_rng(0)

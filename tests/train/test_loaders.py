@@ -88,6 +88,7 @@ def test_items_and_tensors_give_the_bits_of_arrays(device: str) -> None:
         assert results(device, DataLoader(data, 8, num_workers=2), resident=False) == expected
 
 
+@pytest.mark.gate
 def test_parts_of_data_in_memory_lie_on_the_device() -> None:
     data = ArrayDataset(IMAGES, LABELS)
     train, test = random_split(data, [15, 5])

@@ -50,6 +50,7 @@ def _usual_handler() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.gate
 def test_it_learns(device: str) -> None:
     subject = trainer(device)
     loader = DataLoader(two_classes(50), 8, shuffle=True)
@@ -212,6 +213,7 @@ def test_a_loss_that_is_not_finite_names_its_step() -> None:
         subject.train_epoch(DataLoader(two_classes(50), 2))
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("resident", [True, False])
 @pytest.mark.parametrize("label", [2, -1, 300])
 def test_labels_out_of_range_on_a_gpu_are_named(resident: bool, label: int) -> None:
@@ -241,6 +243,7 @@ def test_on_the_cpu_the_weights_before_a_bad_loss_stay(bad: float) -> None:
         np.testing.assert_array_equal(subject.model.state_dict().numpy()[name], values)
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("at", [2, 12, 24])
 def test_on_a_gpu_a_bad_loss_names_its_step(at: int) -> None:
     subject = trainer("cuda")
@@ -372,6 +375,7 @@ def test_two_runs_with_one_seed_agree_bit_for_bit() -> None:
         np.testing.assert_array_equal(values, runs[1][name])
 
 
+@pytest.mark.gate
 def test_precision_holds_inside_and_what_was_computed_is_reported(device: str) -> None:
     seen: list[str] = []
 

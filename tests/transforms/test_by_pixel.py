@@ -192,6 +192,7 @@ def test_crops_of_padded_images(padding: Any, sides: tuple[int, int, int, int], 
     np.testing.assert_array_equal(run(transform.eval()), IMAGES[:, 1:8, 2:12])
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("size", [(5, 20), (12, 3), 4, [13]])
 def test_resized_images(size: Any) -> None:
     whole = size[0] if isinstance(size, list) else size

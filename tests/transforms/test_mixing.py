@@ -64,6 +64,7 @@ def test_images_and_labels_are_mixed_with_those_before() -> None:
     assert len(set(shares)) == 20
 
 
+@pytest.mark.gate
 def test_a_rectangle_shows_the_image_before() -> None:
     """A target has the area that is really there, and the rectangles come to all places."""
     touched = np.zeros((9, 12), bool)

@@ -114,6 +114,7 @@ def test_the_cpu_alone() -> None:
     assert "\ncuda  " not in result.stdout
 
 
+@pytest.mark.gate
 def test_a_device_that_computes_what_it_should_works(device: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert doctor.main(["--device", device]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if " works: " in line]
@@ -125,6 +126,7 @@ def test_a_device_that_computes_what_it_should_works(device: str, capsys: pytest
     assert found[device] in line
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("error", [1.0, float("nan")])
 def test_a_device_that_computes_something_else_fails(
     device: str, error: float, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -52,6 +52,7 @@ def test_box_with_swizzle_and_zeros_outside(seeded: Emulator, swizzle: int) -> N
         np.testing.assert_array_equal(out, swizzled(expected, swizzle))
 
 
+@pytest.mark.gate
 def test_a_box_begins_at_16_bytes(emulator: Emulator) -> None:
     """The hardware answers with an illegal instruction."""
     tensor = RNG.standard_normal((5, 6, 20)).astype(np.float32)
@@ -84,6 +85,7 @@ def test_tf32_product(seeded: Emulator, width: int, registers: int) -> None:
     np.testing.assert_allclose(c, tf32(a) @ tf32(b).T, atol=1e-4)
 
 
+@pytest.mark.gate
 def test_bf16_product(seeded: Emulator) -> None:
     a, b = bf16(normal(64, 256)), bf16(normal(256, 256))
     device = OnDevice(seeded)
@@ -106,6 +108,7 @@ def test_bf16_product_of_transposed_operands(seeded: Emulator, registers: int) -
 MISTAKES = {"no wait for the tiles": 1, "no wait for an empty stage": 2, "no wait for the products": 4}
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=list(MISTAKES))
 def test_missing_wait_is_seen(mistake: int, seed: int, emulator_for: Maker) -> None:
@@ -130,6 +133,7 @@ def test_a_block_may_not_end_before_its_copies(emulator_for: Maker) -> None:
         launch(SOURCE, "copy_box", 1, 64, *arguments, shared_bytes=8192, defines={"MISTAKE": 1})
 
 
+@pytest.mark.gate
 def test_deadlock_names_the_barrier(seeded: Emulator) -> None:
     a, b = normal(64, 64), normal(128, 64)
     device = OnDevice(seeded)

@@ -106,6 +106,7 @@ def test_bias_and_activation_with_the_product(row: Configuration) -> None:
     assert relative_error(fused.astype("float64"), expected) < (4e-3 if row.precision == "bf16" else 1e-6)
 
 
+@pytest.mark.gate
 def test_what_is_not_finite_leaves_the_others_their_bits() -> None:
     """The scale of fp16 terms is that of the finite numbers."""
     s = make(64, (2, 2), (32, 32), (3, 3), p=(1, 1))

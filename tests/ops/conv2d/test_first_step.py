@@ -68,6 +68,7 @@ def output_tile(row: Configuration) -> int:
     return int(row.tile["BM"]) * int(row.tile["BN"])
 
 
+@pytest.mark.gate
 def test_the_order_of_blocks_changes_no_bit() -> None:
     row = next(v for v in TAKERS if v.name == "ks_deconv_sm90_fp16x3_128x64")
     s = steps.SHAPES[1]

@@ -328,6 +328,7 @@ def test_a_gradient_that_another_one_is_added_to_has_its_own_scale(branch: Calla
         np.testing.assert_allclose(mine, most, rtol=1e-4, atol=1e-4 * np.abs(most).max())
 
 
+@pytest.mark.gate
 def test_a_gradient_from_the_user_has_its_own_scale() -> None:
     """The gradient of batch normalisation, multiplied since, is given to a convolution by the user or by a hook."""
     device = hopper()

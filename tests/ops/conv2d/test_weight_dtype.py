@@ -67,6 +67,7 @@ LAYERS: dict[str, tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], di
 }
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16], ids=str)
 @pytest.mark.parametrize("layer", LAYERS)
 def test_the_gradient_has_the_dtype_of_the_weight(layer: str, dtype: np.dtype[Any]) -> None:

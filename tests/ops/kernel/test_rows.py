@@ -149,6 +149,7 @@ def test_softmax_of_special_rows(length: int) -> None:
             np.testing.assert_allclose(shares.sum(1), 1, rtol=1e-5 if dtype == FLOAT32 else 2e-2)
 
 
+@pytest.mark.gate
 def test_which_softmax_is_launched() -> None:
     with trials() as trial:
         for sizes, dtype, source in (
@@ -221,6 +222,7 @@ def test_normalisation_of_groups_of_channels() -> None:
                     check_normalize(X, dtype, groups, True, True, False)
 
 
+@pytest.mark.gate
 def test_normalisation_of_unaligned_rows() -> None:
     X = np.random.default_rng(0).standard_normal((5, 33))
     with trials() as trial:
@@ -265,6 +267,7 @@ def test_many_rows_share_the_blocks_of_a_gradient() -> None:
                 check_normalize(X, FLOAT32, 1, True, True, False)
 
 
+@pytest.mark.gate
 def test_gradients_of_bfloat16_take_two_rows_at_a_time() -> None:
     """One row has too few bytes in flight, unless it needs several warps or most of the registers."""
     assert _sum_tile(256, BFLOAT16, 8) == RowTile(4, 32, 2, 2)

@@ -46,6 +46,7 @@ def test_dropout_a_schedule_and_another_batch_in_between(precision: str) -> None
     assert "launches" in step.describe()
 
 
+@pytest.mark.gate
 def test_a_summary_beside_captured_steps_says_what_it_says_without_them() -> None:
     """The summary counts the bytes that are kept by each layer, and changes neither the steps nor the memory."""
     texts: list[str] = []
@@ -65,6 +66,7 @@ def test_a_summary_beside_captured_steps_says_what_it_says_without_them() -> Non
     assert len(set(texts)) == 1
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(
     ("optimizer", "options"),
     [*((row.kind, row.settings[-1]) for row in OPTIMIZERS), (alpha.optim.SGD, {"momentum": 0.9, "nesterov": True})],
@@ -91,6 +93,7 @@ def test_a_momentum_that_becomes_zero_leaves_the_velocity_as_it_is() -> None:
     same(program)
 
 
+@pytest.mark.gate
 def test_two_steps_of_an_optimizer_in_one() -> None:
     """The bias corrections of the second one are those of a later step."""
 
@@ -113,6 +116,7 @@ def test_two_steps_of_an_optimizer_in_one() -> None:
     assert len(same(program).graphs) == 1
 
 
+@pytest.mark.gate
 def test_gradients_that_add_up_outside() -> None:
     def program(wrap: Wrap) -> Program:
         p = Program(wrap)
@@ -135,6 +139,7 @@ def test_gradients_that_add_up_outside() -> None:
     same(program)
 
 
+@pytest.mark.gate
 def test_evaluation_beside_training() -> None:
     def program(wrap: Wrap) -> Program:
         p = Program(wrap)

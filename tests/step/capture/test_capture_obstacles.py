@@ -201,6 +201,7 @@ def test_a_capture_that_the_driver_refuses_runs_as_usual(cuda: CudaDevice, monke
         assert [step(x).item() for _ in range(3)] == [2.0] * 3
 
 
+@pytest.mark.gate
 def test_an_obstacle_that_comes_later_gives_the_right_result_too() -> None:
     """The second shape alone reads a value, so the capture of it fails and the call runs as usual."""
 

@@ -75,6 +75,7 @@ def test_a_checkpoint_is_no_state_dict(room: Path, capsys: pytest.CaptureFixture
     assert "all.pth: holds a dict with 'epoch', 'model', and no weights by name" in capsys.readouterr().err
 
 
+@pytest.mark.gate
 def test_weights_that_do_not_fit(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each is a line, also of a network with hundreds of weights."""
     photos(room / "colors")

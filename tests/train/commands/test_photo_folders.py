@@ -123,6 +123,7 @@ def test_every_ending_that_is_taken_is_read(room: Path, ending: str, capsys: pyt
     assert "24 photos to train on, 6 to test on, 3 classes" in capsys.readouterr().out
 
 
+@pytest.mark.gate
 def test_a_class_may_be_named_train(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A folder that holds photos is a class, whatever its name: trains and tests are things, too."""
     folder = photos(room / "vehicles")

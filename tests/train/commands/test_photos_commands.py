@@ -84,6 +84,7 @@ def test_a_batch_of_one_says_which_option_helps(room: Path, capsys: pytest.Captu
     assert "try --batch-size with a larger number" in capsys.readouterr().err
 
 
+@pytest.mark.gate
 def test_a_photo_that_cannot_be_read_stops_no_other(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = photos(room / "colors")
     assert train("colors", "--model", "tiny", "--epochs", "1", *SMALL) == 0

@@ -125,6 +125,7 @@ def test_what_is_not_finite_stays_where_it_is(operator: str, bad: float) -> None
         np.testing.assert_array_equal(reached, touched.any(axis=(0, 1, 2)))
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("mean", [0.0, 1e3])
 @pytest.mark.parametrize("small", cases.SHAPES)
 def test_statistics(small: ConvShape, mean: float) -> None:
