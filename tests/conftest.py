@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from beside.checks import right_values
 from builds import Builds, counted_builds, fresh_device
-from sampling import leave_to_the_gate
+from sampling import leave_out
 
 from alpha.errors import AlphaError
 from alpha.runtime import get_device
@@ -49,7 +49,7 @@ def has_gpu() -> bool:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    leave_to_the_gate(items)
+    leave_out(items)
     items.sort(key=lambda item: not item.path.is_relative_to(GATE))
     missing = {
         "cuda": None if has_gpu() else "needs a CUDA GPU and pycuda",

@@ -24,7 +24,7 @@ def grad(x: Tensor) -> list[float]:
     return [float(value) for value in x.grad.numpy().reshape(-1)]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_gradients_accumulate_until_they_are_cleared(device: str) -> None:
     x = leaf(device, 1.0, 2.0)
     for _ in range(2):
@@ -35,7 +35,7 @@ def test_gradients_accumulate_until_they_are_cleared(device: str) -> None:
     assert grad(x) == [2.0, 4.0]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_tensor_used_on_several_paths(device: str) -> None:
     """d/dx of (2x)^2 + 3 (2x) + x, the inner 2x shared: 8x + 7"""
     x = leaf(device, 1.0, -2.0)
@@ -44,7 +44,7 @@ def test_a_tensor_used_on_several_paths(device: str) -> None:
     assert grad(x) == [15.0, -9.0]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_nested_diamonds(device: str) -> None:
     """Each y + y doubles the number of paths: a walk over paths would not end."""
     x = leaf(device, 1.0)
@@ -230,7 +230,7 @@ def test_sums_of_shared_terms(device: str) -> None:
     assert grad(x) == [5.0, 5.0]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_graph_walked_twice_through_a_loss(device: str) -> None:
     """The second walk with retain_graph finds everything that the first one read unchanged."""
     rng = np.random.default_rng(0)

@@ -72,12 +72,12 @@ def assert_same(first: dict[str, Any], second: dict[str, Any]) -> None:
         np.testing.assert_array_equal(second[name], value, err_msg=name)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_training_gives_the_same_bits(device: str) -> None:
     assert_same(train(plain, device), train(alpha.checkpoint, device))
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_in_another_precision() -> None:
     """The second run has the precision of the first, whatever holds in the backward pass."""
     try:
@@ -95,7 +95,7 @@ def test_in_another_precision() -> None:
     assert_same(train(in_bf16(plain), "cuda"), train(in_bf16(alpha.checkpoint), "cuda"))
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_inside_a_captured_step() -> None:
     try:
         alpha.get_device("cuda")
@@ -245,7 +245,7 @@ def test_a_part_of_a_tensor_that_is_used_elsewhere_too(device: str) -> None:
     assert grads(x) == [[8.0, 18.0, 26.0]]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize(
     "layer", [nn.BatchNorm2d, lambda C: nn.BatchNorm2d(C, momentum=None), nn.SqBatchNorm], ids=["mean", "counted", "sq"]

@@ -141,7 +141,7 @@ def test_an_inplace_result(device: str) -> None:
     assert (values(dx), values(dy)) == ([18.0, 36.0], [6.0, 12.0])
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_network_gives_the_bits_of_backward(device: str) -> None:
     alpha.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)).to(device)

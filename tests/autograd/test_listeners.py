@@ -171,7 +171,7 @@ def gradients(leaves: list[Tensor]) -> list[list[float] | None]:
     return [None if leaf.grad is None else leaf.grad.numpy().tolist() for leaf in leaves]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(
     st.randoms(use_true_random=False), st.lists(st.sampled_from([None, 0, 0, 1]), min_size=5, max_size=5), st.booleans()
@@ -234,7 +234,7 @@ def test_each_pass_through_a_graph_is_told_anew(random: Random, passes: int) -> 
             assert recorder.values[id(leaf)].tolist() == leaf.grad.numpy().tolist()
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_a_pass_that_fails_is_abandoned(random: Random) -> None:
@@ -333,7 +333,7 @@ def test_leaves_near_the_output_are_ready_before_the_pass_reaches_the_first_laye
     assert trace == [*expected, ("finish", id(recorder))]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_leaves_of_a_model_are_ready_in_the_order_of_its_layers(device: str) -> None:
     """Operators that add their gradient in place, give views, or have several results count as others do."""
     alpha.manual_seed(0)

@@ -92,7 +92,7 @@ def test_gradients_in_float64(activation: str, mode: str) -> None:
     close(got, wanted, 1e-10)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [BALANCED, LEAST])
 @pytest.mark.parametrize("activation", ["leaky", "relu"])
 def test_gradients_on_each_device(device: str, activation: str, mode: str) -> None:
@@ -102,7 +102,7 @@ def test_gradients_on_each_device(device: str, activation: str, mode: str) -> No
     close(got, wanted, 2e-5)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [BALANCED, LEAST])
 def test_bfloat16_is_what_it_was_bit_for_bit(cuda: str, mode: str) -> None:
     for activation in ("leaky", "relu"):
@@ -165,7 +165,7 @@ def test_memory_of_each_mode() -> None:
         assert wanted <= maps(mode, activation) <= wanted + rest, (activation, mode, maps(mode, activation))
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", [0.0, -0.0, 1e-7, -1e-6, 2e-5])
 def test_weights_near_0(device: str, weight: float) -> None:
     """The gradient of a weight of 0, with which residual branches begin, is right, and the output changes by 1e-5."""
@@ -239,7 +239,7 @@ def test_twice_through_a_graph_and_checkpoints(mode: str) -> None:
         close(found[1], found[0], 1e-12)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_captured_equals_eager_bit_for_bit(cuda: str) -> None:
     """A graph belongs to one mode: a change of the mode is another capture."""
     x, y = alpha.rand(4, 6, 6, 3).to("cuda"), alpha.tensor(np.arange(4) % 5).to("cuda")

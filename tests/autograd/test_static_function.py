@@ -241,7 +241,7 @@ def test_checkpoint_runs_it_again(device: str) -> None:
     assert y.grad.tolist() == [20, 40]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_network_trains_with_a_straight_through_estimator(device: str) -> None:
     class Sign(alpha.Function):
         @staticmethod

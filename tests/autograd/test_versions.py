@@ -219,7 +219,7 @@ def of_net(name: str, device: str) -> tuple[nn.Module, Tensor, Callable[[], list
     return net, x, lambda: flat(net(x))
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETS)
 def test_networks(device: str, name: str) -> None:
     net, x, call = of_net(name, device)

@@ -152,7 +152,7 @@ def test_members_that_are_not_what_they_seem_are_data_errors(tmp_path: Path) -> 
         Cifar10Sample(rewritten(path, "test/labels", bytes(999)), train=False)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["test/labels", "test/000.webp"])
 def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     path = tmp_path / FILE

@@ -202,7 +202,7 @@ SCENES = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("even", [False, True])
 @pytest.mark.parametrize("order", ORDERS)
 @settings(max_examples=40, deadline=None)

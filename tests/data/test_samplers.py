@@ -86,7 +86,7 @@ def test_frequencies() -> None:
     assert set(WeightedRandomSampler([5e-324, 0.0], 20)) == {0}  # any product with it rounds to it or to 0
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_distinct_indices_are_drawn_from_what_is_left() -> None:
     """P(a first, b second) = w_a / W * w_b / (W - w_a)"""
     weights = np.array([0.0, 1.0, 2.0, 5.0])

@@ -122,7 +122,7 @@ def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert not [name for name in names if Path("/dev/shm", name).exists()]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_batches_are_the_same_with_any_workers() -> None:
     expected = epochs(prefetch=0)
     assert expected[1] == expected[0][3:]
@@ -131,7 +131,7 @@ def test_batches_are_the_same_with_any_workers() -> None:
     assert epochs(**{**SPAWN, "num_workers": 2}, persistent_workers=True) == expected
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_of_what_a_worker_is_and_that_it_may_be_kept() -> None:
     loader = DataLoader(Facts(), 4, **{**SPAWN, "num_workers": 2}, persistent_workers=True, worker_init_fn=begin)
     batches = list(loader)
@@ -182,7 +182,7 @@ class Faulty(Dataset[Any]):
         return np.zeros(50_000)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_exceptions_are_raised_with_the_index_and_the_traceback() -> None:
     seen = 0
     with pytest.raises(KeyError, match="no nine") as error:  # noqa: PT012
@@ -202,7 +202,7 @@ def test_exceptions_are_raised_with_the_index_and_the_traceback() -> None:
     assert "a worker process of a DataLoader has no GPU" in str(error.value.__cause__)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("index", "how"),
     [
@@ -217,7 +217,7 @@ def test_a_worker_that_dies_is_an_error_at_once(index: int, how: str) -> None:
         list(loader)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_loop_that_is_left_and_a_batch_that_takes_too_long() -> None:
     loader = DataLoader(Faulty(), sampler=[1, 30, 2, 3], prefetch_factor=1, **{**SPAWN, "num_workers": 2})
     with pytest.raises(ZeroDivisionError):  # noqa: PT012
@@ -295,7 +295,7 @@ ERRORS = {
 }
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SCRIPTS)
 def test_programs_that_a_spawned_process_cannot_import(tmp_path: Path, kind: str) -> None:
     (tmp_path / "program.py").write_text(re.sub("^ {8}", "", SCRIPTS[kind], flags=re.MULTILINE))
@@ -336,7 +336,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["interrupt", "end", "kill"])
 def test_the_end_of_a_program_ends_its_workers(tmp_path: Path, how: str) -> None:
     workers = "(lambda batches: batches.gi_yieldfrom.gi_frame.f_locals['self']._workers)"
@@ -361,7 +361,7 @@ def test_the_end_of_a_program_ends_its_workers(tmp_path: Path, how: str) -> None
     assert how == "kill" or all(map(gone, pids))  # else they have closed their pipes, which `finish` waits for
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_datasets_made_of_others() -> None:
     data = ConcatDataset(
         [Subset(ArrayDataset(np.arange(9), np.arange(9)), range(3, 9)), ArrayDataset(np.arange(5), 1 - np.arange(5))]

@@ -35,7 +35,7 @@ def test_buckets_hold_each_parameter_once_from_the_last_to_the_first(sizes: list
             assert sum(sizes[number] for number in bucket) >= full
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "emulated"), [(2, False), (3, False), (2, True)])
 def test_ranks_train_as_one_process_with_the_whole_batch(count: int, emulated: bool) -> None:
     told = run_ranks(count, "data_parallel.py", "gone", emulated=emulated)
@@ -163,7 +163,7 @@ class _Doubling(_Engine):
             array *= np.asarray(2, array.dtype)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", [None, "bf16"])
 @given(
     sizes=st.lists(st.tuples(st.integers(0, 40), st.sampled_from(["float32", "float64", "bfloat16"])), min_size=1),
@@ -241,7 +241,7 @@ def test_a_copy_averages_nothing(engine: _Engine) -> None:
     assert engine.asked == [(1, "mean", True), "join"]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_copies_beside_weights_follow_what_ranks_exchange() -> None:
     """Each rank keeps copies in bf16, with a ZeroRedundancyOptimizer of its own share of the weights."""
     told = run_ranks(2, "weights_in_bf16.py", emulated=True)

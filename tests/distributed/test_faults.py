@@ -26,7 +26,7 @@ AT_THE_START = {
 }
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("fault", [*DURING, "kill"])
 def test_a_fault_during_the_training_ends_all_and_loses_nothing(tmp_path: Path, fault: str, rank: int) -> None:
@@ -43,7 +43,7 @@ def test_a_fault_during_the_training_ends_all_and_loses_nothing(tmp_path: Path, 
     run.close()
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", AT_THE_START)
 def test_what_does_not_fit_is_found_at_the_start(tmp_path: Path, fault: str) -> None:
     found = ran(2, "faults.py", fault, 1, tmp_path / "run")
@@ -53,7 +53,7 @@ def test_what_does_not_fit_is_found_at_the_start(tmp_path: Path, fault: str) -> 
     assert not (tmp_path / "run" / "checkpoint.safetensors").exists()
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_full_disk_on_rank_0_ends_all(tmp_path: Path) -> None:
     found = ran(2, "faults.py", "full disk", 0, tmp_path / "run")
     assert found.status != 0
@@ -65,13 +65,13 @@ def test_a_full_disk_on_rank_0_ends_all(tmp_path: Path) -> None:
     run.close()
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_without_a_fault_it_ends_well(tmp_path: Path) -> None:
     found = ran(2, "faults.py", "none", 0, tmp_path / "run")
     assert (found.status, found.told) == (0, ["the end", "the end"]), found.errors
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_an_error_of_nccl_ends_all_and_says_which_call(tmp_path: Path) -> None:
     found = ran(2, "faults.py", "none", 0, tmp_path / "run", emulated=True, STAND_IN_FAILS_AT="20")
     assert found.status != 0

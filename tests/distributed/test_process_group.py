@@ -17,7 +17,7 @@ from alpha.runtime.ranks import set_ranks
 REDUCTIONS: dict[str, Any] = {"sum": np.sum, "mean": np.mean, "min": np.min, "max": np.max}
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "emulated"), [(2, False), (3, False), (2, True)])
 def test_exchanges_give_what_numpy_gives_of_all_ranks(count: int, emulated: bool) -> None:
     told = run_ranks(count, "collectives.py", emulated=emulated)
@@ -82,7 +82,7 @@ def test_bad_arguments_are_errors_before_anything_is_sent(alone: None, call: Any
         call()
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_torchrun_on_a_cpu_is_an_error_that_names_mpirun() -> None:
     mpiexec()  # or skip
     variables = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}

@@ -119,7 +119,7 @@ EVENTS = st.one_of(
 )
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(st.integers(1, 6), st.lists(EVENTS, max_size=12))
 def test_the_named_rank_is_at_fault_and_nobody_at_fault_is_overlooked(count: int, events: list[Any]) -> None:
@@ -231,7 +231,7 @@ SCHEDULES = st.builds(  # players of very different speeds
 ASKS = st.dictionaries(RANKS, st.integers(0, 3), min_size=1, max_size=3)  # by rank: the step behind which it asks
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @settings(max_examples=600, deadline=None)
 @given(COUNTS, SCHEDULES, st.lists(ASKS, min_size=1, max_size=2))
 def test_all_ranks_stop_behind_one_step(count: int, schedule: list[int], rounds: list[dict[int, int]]) -> None:
@@ -262,7 +262,7 @@ def test_all_ranks_stop_behind_one_step(count: int, schedule: list[int], rounds:
         assert step <= furthest[number][0] + 1
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @settings(max_examples=250, deadline=None)
 @given(COUNTS, SCHEDULES, ASKS, st.sampled_from([(1, 1), (1, 3), (2, 2), (3, 1)]), st.booleans())
 def test_a_stop_between_epochs_and_at_the_end(

@@ -118,7 +118,7 @@ def together(options: dict[str, float], program: Path, *acts: str) -> CompletedP
     return child.run([sys.executable, "-c", TOGETHER, repr(options), program, *acts])
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_variables_of_all_ranks(shows: Path, tmp_path: Path) -> None:
     arguments = ["a b", "--gpus", "9", "-m", "--help", "--", "-x=1"]
     done = launched("--gpus", "3", shows, *arguments, env=environment(RANK="7", WORLD_SIZE="9"), cwd=tmp_path)
@@ -134,7 +134,7 @@ def test_variables_of_all_ranks(shows: Path, tmp_path: Path) -> None:
         assert (one["input"], one["leads"]) == ("", True)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_module(shows: Path) -> None:
     done = launched("--gpus", "2", "-m", "programs.shows", "--top", "1", cwd=shows.parents[1])
     found = [json.loads(line) for line in done.stdout.splitlines()]
@@ -142,7 +142,7 @@ def test_a_module(shows: Path) -> None:
     assert {one["folder"] for one in found} == {str(shows.parents[1])}
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "status", "text"),
     [
@@ -158,13 +158,13 @@ def test_a_rank_that_fails_ends_those_that_wait_for_it(acts: Path, how: str, sta
     assert done.stderr == f"alpha-run: {text}; the others get SIGTERM, and SIGKILL after 10 s\n"
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_the_last_rank_fails_alone(acts: Path) -> None:
     done = launched("--gpus", "1", acts, "status=3")
     assert (done.returncode, done.stderr) == (3, "alpha-run: rank 0 ended with status 3\n")
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_the_others_can_save_when_a_rank_fails(acts: Path, tmp_path: Path) -> None:
     process = started("--gpus", "2", acts, "saves=7", f"after={tmp_path / 'go'}")
     wait_until_ready(process)
@@ -173,7 +173,7 @@ def test_the_others_can_save_when_a_rank_fails(acts: Path, tmp_path: Path) -> No
     assert (process.returncode, out) == (4, "0 SIGTERM\n")
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_rank_that_does_not_end_is_killed(acts: Path, tmp_path: Path) -> None:
     process = started({"grace": 0.05}, acts, "stays", f"after={tmp_path / 'go'}", code=TOGETHER)
     wait_until_ready(process)
@@ -186,7 +186,7 @@ def test_a_rank_that_does_not_end_is_killed(acts: Path, tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_that_asks_for_the_end_reaches_all_once(acts: Path, number: signal.Signals) -> None:
     process = started("--gpus", "2", acts, "saves=0", "saves=130")
@@ -199,7 +199,7 @@ def test_a_signal_that_asks_for_the_end_reaches_all_once(acts: Path, number: sig
     assert line.startswith(f"alpha-run: {number.name}: waits up to 30 s")
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_rank_that_fails_while_it_saves_is_named(acts: Path) -> None:
     process = started("--gpus", "2", acts, "saves=0", "saves=5")
     wait_until_ready(process)
@@ -209,7 +209,7 @@ def test_a_rank_that_fails_while_it_saves_is_named(acts: Path) -> None:
     assert errors.splitlines()[1:] == ["alpha-run: rank 1 ended with status 5 after it was asked to end"]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_second_ctrl_c_kills(acts: Path) -> None:
     process = started("--gpus", "2", acts, "stays", "stays")
     wait_until_ready(process)
@@ -235,7 +235,7 @@ def test_one_request_that_comes_twice_does_not_kill(monkeypatch: pytest.MonkeyPa
     assert (group.status, group.seconds_left()) == (143, 0)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_ranks_that_do_not_save_in_time_are_killed(acts: Path) -> None:
     process = started({"save": 0.05}, acts, "stays", "saves=130", code=TOGETHER)
     wait_until_ready(process)
@@ -245,7 +245,7 @@ def test_ranks_that_do_not_save_in_time_are_killed(acts: Path) -> None:
     assert errors.splitlines()[-1].startswith("alpha-run: kills rank 0")
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_launcher_in_the_background_ignores_ctrl_c_but_its_ranks_do_not(acts: Path) -> None:
     process = started("--gpus", "2", acts, "saves=0", "saves=0", code=START.replace("default_int_handler", "SIG_IGN"))
     wait_until_ready(process)
@@ -256,7 +256,7 @@ def test_a_launcher_in_the_background_ignores_ctrl_c_but_its_ranks_do_not(acts: 
     assert sorted(out.splitlines()) == ["0 SIGINT", "1 SIGINT"]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @on_linux
 def test_no_rank_outlives_a_launcher_that_is_killed(acts: Path) -> None:
     process = started("--gpus", "2", acts, "stays", "stays")
@@ -266,7 +266,7 @@ def test_no_rank_outlives_a_launcher_that_is_killed(acts: Path) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_command_that_cannot_be_started_ends_those_that_have(acts: Path) -> None:
     code = TOGETHER.replace("sys.exit", "commands[1].words[0] = '/nowhere/python'; sys.exit")
     done = child.run([sys.executable, "-c", code, "{}", acts, "stays", "stays"])
@@ -320,7 +320,7 @@ def test_the_emulated_driver_needs_no_gpu(on_path: Path, monkeypatch: pytest.Mon
     assert run.number_of_gpus({"CUDA_VISIBLE_DEVICES": ""}) is None
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -383,7 +383,7 @@ def test_processes_share_the_cores(on_path: Path, monkeypatch: pytest.MonkeyPatc
     assert run.on_cpus(2, ["program.py"])[0].variables["ALPHA_CPU_THREADS"] == "4"
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @needs_mpi
 def test_cpus(shows: Path, tmp_path: Path) -> None:
     done = launched("--cpus", "2", shows, "--gpus", "-m", env=environment(RANK="7", WORLD_SIZE="9"), cwd=tmp_path)
@@ -395,7 +395,7 @@ def test_cpus(shows: Path, tmp_path: Path) -> None:
         assert (one["folder"], one["name"], one["input"]) == (str(shows.parent), "__main__", "")
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @needs_mpi
 def test_a_module_on_cpus(shows: Path) -> None:
     done = launched("--cpus", "2", "-m", "programs.shows", "x", cwd=shows.parents[1])
@@ -404,7 +404,7 @@ def test_a_module_on_cpus(shows: Path) -> None:
     assert {(one["folder"], one["name"]) for one in found} == {(str(shows.parents[1]), "__main__")}
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @needs_mpi
 def test_a_rank_that_fails_on_cpus(acts: Path) -> None:
     done = launched("--cpus", "2", acts, "stays", "status=3")
@@ -413,7 +413,7 @@ def test_a_rank_that_fails_on_cpus(acts: Path) -> None:
     assert "alpha-run: mpiexec ended with status 3\n" in done.stderr
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @needs_mpi
 def test_a_rank_that_dies_on_cpus(acts: Path) -> None:
     done = launched("--cpus", "2", acts, "stays", f"dies={signal.SIGKILL:d}")
@@ -421,7 +421,7 @@ def test_a_rank_that_dies_on_cpus(acts: Path) -> None:
     assert "alpha-run: mpiexec " in done.stderr
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @needs_mpi
 @pytest.mark.parametrize("statuses", [(0, 0), (130, 0)])
 def test_ctrl_c_on_cpus(acts: Path, statuses: tuple[int, int]) -> None:
@@ -435,7 +435,7 @@ def test_ctrl_c_on_cpus(acts: Path, statuses: tuple[int, int]) -> None:
     assert sorted(line for line in out.splitlines() if "SIGINT" in line) == ["0 SIGINT", "1 SIGINT"]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @needs_mpi
 @on_linux
 def test_no_rank_on_cpus_outlives_a_launcher_that_is_killed(acts: Path) -> None:
@@ -446,7 +446,7 @@ def test_no_rank_on_cpus_outlives_a_launcher_that_is_killed(acts: Path) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @needs_mpi
 def test_another_mpi_than_that_of_mpi4py(shows: Path) -> None:
     variables = {f"OMPI_COMM_WORLD_{name}": value for name, value in zip(("RANK", "SIZE"), "02", strict=True)}

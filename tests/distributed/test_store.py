@@ -39,7 +39,7 @@ def client(port: int, rank: int = 0, job: str = JOB) -> Client:
     return Client(HOST, port, job, rank)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(key=TEXTS, texts=st.lists(TEXTS, min_size=1, max_size=3))
 def test_every_text_arrives_as_it_is(port: int, key: str, texts: list[str]) -> None:
@@ -214,7 +214,7 @@ def nobody() -> Iterator[int]:
     yield free_port()
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "other",
     [nobody, lambda: pages(200), lambda: pages(404), lambda: babbler(b""), lambda: babbler(b"\x00\x01store\n")],

@@ -28,7 +28,7 @@ def check(told: list[Any], most: float) -> set[str]:
     return set.union(*(set(found) for found, _ in told))
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 3])
 def test_parts_of_a_batch_are_normalised_as_the_whole(count: int) -> None:
     told = run_ranks(count, "sync_batchnorm.py", "layers")
@@ -51,19 +51,19 @@ def test_parts_of_a_batch_are_normalised_as_the_whole(count: int) -> None:
                 assert texts[name].startswith(wanted), texts[name]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_bfloat16_is_as_exact_as_one_layer() -> None:
     told = run_ranks(2, "sync_batchnorm.py", "bfloat16")
     for found, _ in told:
         assert {part: d for part, d in found.items() if d > (2e-2 if part.startswith("bf") else 1e-5)} == {}
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_network_is_converted() -> None:
     check(run_ranks(2, "sync_batchnorm.py", "network"), 1e-9)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_on_emulated_gpus() -> None:
     check(run_ranks(2, "sync_batchnorm.py", "gpu", emulated=True), 1e-5)
 

@@ -28,7 +28,7 @@ def same(one: Any, other: Any, tolerance: float = 1e-5) -> None:
         np.testing.assert_allclose(mine, theirs, atol=1e-5)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [["metrics"], ["sampler", "accumulate=2"]], ids=" ".join)
 def test_ranks_train_evaluate_and_go_on_as_one_process(tmp_path: Path, options: list[str]) -> None:
     whole = alone(tmp_path / "alone", 12, 3, *options)
@@ -52,7 +52,7 @@ def test_ranks_train_evaluate_and_go_on_as_one_process(tmp_path: Path, options: 
             assert again[0]["confusion"] == whole["confusion"]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_run_of_one_process_goes_on_with_two(tmp_path: Path) -> None:
     whole = alone(tmp_path / "whole", 12, 3)
     alone(tmp_path / "begun", 12, 1)
@@ -60,7 +60,7 @@ def test_a_run_of_one_process_goes_on_with_two(tmp_path: Path) -> None:
         same(found, whole)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_two_runs_of_one_world_size_have_the_same_bits_also_on_emulated_gpus(tmp_path: Path) -> None:
     for emulated in (False, True):
         first, second = (
@@ -71,7 +71,7 @@ def test_two_runs_of_one_world_size_have_the_same_bits_also_on_emulated_gpus(tmp
         assert first[0]["losses"] == second[0]["losses"]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 2])
 def test_ctrl_c_on_one_rank_stops_all_behind_one_step_and_saves_once(tmp_path: Path, rank: int) -> None:
     whole = alone(tmp_path / "alone", 12, 4)
@@ -85,7 +85,7 @@ def test_ctrl_c_on_one_rank_stops_all_behind_one_step_and_saves_once(tmp_path: P
     same(alone(tmp_path / "stopped", 12, 4), whole)  # in the middle of an epoch, and with another number
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_what_makes_ranks_differ() -> None:
     told = run_ranks(2, "trainer_cases.py")
     for found in told:
@@ -102,7 +102,7 @@ def test_what_makes_ranks_differ() -> None:
     assert told[0]["orders"][0] != told[0]["orders"][1]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_data_set_lies_in_shares_where_a_gpu_has_no_room_for_the_whole() -> None:
     told = run_ranks(2, "resident_shares.py", emulated=True)
     for rank, found in enumerate(told):
@@ -118,7 +118,7 @@ def test_a_data_set_lies_in_shares_where_a_gpu_has_no_room_for_the_whole() -> No
             assert ("held by" in found[kind]["about"]) is (kind == "shares")
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_train_cifar10_goes_on_with_another_number_of_processes(tmp_path: Path) -> None:
     script = Path(__file__).parents[2] / "examples" / "train_cifar10.py"
     short = ["--data", "sample", "--steps", "1", "--device", "cpu"]

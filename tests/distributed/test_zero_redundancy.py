@@ -34,7 +34,7 @@ def test_shares_are_of_nearly_one_size(sizes: list[int], count: int) -> None:
     assert owners == shared_out(sizes, [0] * count)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "emulated"), [(2, False), (3, False), (2, True)])
 def test_ranks_train_as_without_it_and_refuse_what_would_be_wrong(count: int, emulated: bool) -> None:
     told = run_ranks(count, "zero.py", emulated=emulated)
@@ -85,7 +85,7 @@ def test_ranks_train_as_without_it_and_refuse_what_would_be_wrong(count: int, em
         assert few == told[0]["held"][3] > 0
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_run_goes_on_with_any_number_of_ranks_and_without_it(tmp_path: Path) -> None:
     def same(one: Any, other: Any) -> None:
         np.testing.assert_allclose(one["losses"], other["losses"], rtol=1e-5)

@@ -38,7 +38,7 @@ def table(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_alone(device: str, tmp_path: Path) -> None:
     result = run(
         "--device",
@@ -72,7 +72,7 @@ def test_alone(device: str, tmp_path: Path) -> None:
     assert "| 48x3x3x16 -> 8, 3x3 / 1 | given |" in page
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.torch
 def test_against_pytorch(tmp_path: Path) -> None:
     result = run(
@@ -112,7 +112,7 @@ def test_against_pytorch(tmp_path: Path) -> None:
         assert chart.name in result.stdout
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_without_pytorch_and_matplotlib(tmp_path: Path) -> None:
     result = run(
         "--device",
@@ -132,7 +132,7 @@ def test_without_pytorch_and_matplotlib(tmp_path: Path) -> None:
     assert all(float(row["error"]) < 1e-6 for row in table(tmp_path / "out"))
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_mistakes_are_answered_in_one_line() -> None:
     for arguments, answer in (
         (["--cases", "4,8,8"], "'4,8,8' is not paper, networks, all, zoo, drawn, depthwise, grouped or a convolution"),
@@ -147,7 +147,7 @@ def test_mistakes_are_answered_in_one_line() -> None:
         assert len(result.stderr.splitlines()) == 1
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_unchecked_times_have_no_error(tmp_path: Path) -> None:
     arguments = ["--device", "cpu", "--cases", "4,8,8,4,3,1", "--alone", "--precision", "float32", "--unchecked"]
     result = run(*arguments, "--budget-ms", "1", "--output", str(tmp_path), without=hide(tmp_path, "torch"))

@@ -41,7 +41,7 @@ def test_the_cpu_is_measured_once_and_as_float32(script: Any, monkeypatch: pytes
     assert [line.split()[1] for line in capsys.readouterr().out.splitlines()[1:]] == ["float32"]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_both_sides_train(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """One step of each side begins with the same loss and lowers it."""
     torch = pytest.importorskip("torch")

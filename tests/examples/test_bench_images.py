@@ -23,7 +23,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 # each side with processes starts two of them, and torchvision takes its time in each
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("packages", [[], pytest.param(["torchvision", "simplejpeg"], marks=pytest.mark.gate)])
 def test_a_line_for_each_side(
     packages: list[str],

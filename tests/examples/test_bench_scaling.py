@@ -36,7 +36,7 @@ def test_efficiency_and_what_is_not_hidden(measured: Any, tmp_path: Path) -> Non
     assert [row["efficiency"] for row in rows] == ["0.8", "0.625"]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_two_processes_on_cpus(tmp_path: Path) -> None:
     if importlib.util.find_spec("mpi4py") is None:
         pytest.skip("no MPI: pip install mpi4py mpich")
@@ -51,7 +51,7 @@ def test_two_processes_on_cpus(tmp_path: Path) -> None:
     assert len(row["weights"]) == 12
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_ddp_needs_gpus() -> None:
     done = child.run([sys.executable, EXAMPLES / "bench_scaling.py", "--device", "cpu", "--here", "DDP"])
     assert done.returncode == 2

@@ -16,7 +16,7 @@ from alpha import models, nn
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_line_per_network(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -34,7 +34,7 @@ def part(train: int, test: int) -> Data:
     return first, second
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_it_learns_and_says_how_well(
     script: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -48,7 +48,7 @@ def test_it_learns_and_says_how_well(
     assert script.main(["--device", "cpu", "--data", "nowhere"]) == 2
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_weights(script: Any) -> None:
     runs = script.Speedrun(script.Recipe((4, 8, 8), 3, 1, 10, cutout=4), part(40, 10), "cpu", "float32")
 
@@ -105,7 +105,7 @@ def test_every_other_epoch_is_mirrored(script: Any) -> None:
     assert all(m or (a == b).all() for m, a, b in zip(mirrored, first, plain, strict=True))
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_captured_steps_give_the_same_bits_and_go_on_from_run_to_run(script: Any) -> None:
     try:
         alpha.get_device("cuda")

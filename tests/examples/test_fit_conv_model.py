@@ -46,7 +46,7 @@ def write(script: ModuleType, path: Path, true: time_model.Constants) -> None:
                     table.writerow([name, "float32", *shape, v.name, ms, 0, 0])
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_constants_are_found_again(
     script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -67,7 +67,7 @@ def test_constants_are_found_again(
     assert json.loads(path.read_text())["slowdown"]["implicit_gemm_ffma"] == pytest.approx(2.5, rel=0.2)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_float32_measurement_counts_for_tf32_if_that_was_measured(script: ModuleType, tmp_path: Path) -> None:
     """Both may be chosen for tf32. The constants are written under the name that is given."""
     path, target = tmp_path / "candidates.csv", cuda_target(alpha.get_device("cuda"))
@@ -84,7 +84,7 @@ def test_a_float32_measurement_counts_for_tf32_if_that_was_measured(script: Modu
     assert (tmp_path / time_model.file_name("A GPU")).is_file()
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_rates_only_keeps_all_other_constants(
     script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,7 +117,7 @@ def test_kernels_of_other_names_keep_their_constants(script: ModuleType, tmp_pat
     assert found["implicit_gemm_ffma"] == pytest.approx(2.5, rel=0.2)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_constants_keep_within_what_a_gpu_can_do(script: ModuleType, tmp_path: Path) -> None:
     """The read rate of a kernel that never waits for the L2 cache would otherwise grow with each fit."""
     candidates, fitted = tmp_path / "candidates.csv", tmp_path / time_model.file_name("A GPU")

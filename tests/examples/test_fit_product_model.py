@@ -40,7 +40,7 @@ def samples(script: ModuleType, true: time_model.Constants) -> list[object]:
     return found
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_constants_are_found_again(script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stored = time_model.constants_of("made up")
     rates = {**stored.slowdown, "matmul_ffma_64x64": 3.0, "matmul_ffma_128x64": 2.0}

@@ -21,7 +21,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     return child.run([sys.executable, *arguments], cwd=ROOT / "examples", env=child.environment(".", **environment))
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_custom_model_learns() -> None:
     result = run("custom_model.py", "--device", "cpu", "--epochs", "2", "--steps", "20")
     assert result.returncode == 0, result.stderr
@@ -47,13 +47,13 @@ np.testing.assert_allclose(t.grad.numpy(), s * (1 + x * (1 - s)), rtol=1e-5, ato
 """
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_the_activation_of_custom_model(device: str) -> None:
     result = run("-W", "error", "-c", CHECK, device, "float32")
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_custom_model_answers_mistakes_in_one_line() -> None:
     for arguments in (["--epochs", "0"], ["--device", "tpu"]):
         result = run("custom_model.py", *arguments)
@@ -67,7 +67,7 @@ def test_custom_model_answers_mistakes_in_one_line() -> None:
 SHORT = ("--device", "cpu", "--data", "sample", "--batch-size", "4", "--steps", "1")
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_compare_pytorch(tmp_path: Path) -> None:
     result = run("compare_pytorch.py", *SHORT, "--epochs", "2", "--output", str(tmp_path / "out"))
     assert result.returncode == 0, result.stderr
@@ -94,7 +94,7 @@ def needs_mpi() -> None:
         pytest.skip("no MPI: pip install mpi4py mpich")
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.torch
 def test_compare_pytorch_trains_a_network_in_two_processes(tmp_path: Path) -> None:
     needs_mpi()
@@ -111,7 +111,7 @@ def test_compare_pytorch_trains_a_network_in_two_processes(tmp_path: Path) -> No
     assert result.stdout.count("s per epoch") == 2  # of rank 0 alone
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.torch
 def test_losses_of_two_processes_agree_in_compare_pytorch() -> None:
     """The second loss depends on the mean of the gradients of both ranks."""
@@ -147,7 +147,7 @@ sys.exit(compare_pytorch.main(["--ranks", "3", "--output", sys.argv[1]]))
 """
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.torch
 def test_numbers_of_several_ranks_in_compare_pytorch(tmp_path: Path) -> None:
     result = run("-c", CHECK_RANKS, str(tmp_path), PYTHONPATH=f"{ROOT}:.")
@@ -175,7 +175,7 @@ def test_both_sides_of_compare_pytorch_begin_alike(models: str) -> None:
     assert all(float(distance) < 1e-9 for distance in far), far
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_bench_photos(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for name in ("a", "b"):
@@ -193,7 +193,7 @@ def test_bench_photos(tmp_path: Path) -> None:
     assert (missing.returncode, missing.stdout) == (2, "")
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.torch
 def test_tables_and_pictures_of_compare_pytorch_show_means_over_seeds(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
@@ -220,7 +220,7 @@ assert save_pictures(Path(sys.argv[1]), alone, "random images", example) == ["ta
     assert all((tmp_path / name).stat().st_size > 5000 for name in ("table.png", "speed.png"))
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.torch
 def test_what_compare_pytorch_has_measured_stays_if_a_later_side_fails(tmp_path: Path) -> None:
     check = """
@@ -246,7 +246,7 @@ sys.exit(compare_pytorch.main(["--device", "cpu", "--sides", "PyTorch,Alpha", "-
     assert "needs a GPU" in nothing.stderr
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.torch
 def test_compare_pytorch_trains_networks_side_by_side_each_on_a_gpu_of_its_own(tmp_path: Path) -> None:
     check = """

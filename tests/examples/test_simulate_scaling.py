@@ -209,7 +209,7 @@ def test_times_that_were_measured_are_those_of_the_page(scaling: SimpleNamespace
             assert [float(ms) for ms in lines] == list(times)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_computed_steps_are_within_5_percent_of_those_that_were_measured(scaling: SimpleNamespace) -> None:
     """Rows of docs/benchmarks.md for two and four GPUs, from the step alone and the bandwidth of NVLink there."""
     page = (ROOT / "docs" / "benchmarks.md").read_text()
@@ -232,7 +232,7 @@ def test_computed_steps_are_within_5_percent_of_those_that_were_measured(scaling
     assert abs(sum(errors)) / len(errors) < 0.02
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_the_program_prints_the_tables_of_the_page(script: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     examples = re.findall(
         r"^    python examples/simulate_scaling\.py([^\n]*)\n\n```\n(.*?)```", PAGE.read_text(), re.M | re.S
@@ -244,7 +244,7 @@ def test_the_program_prints_the_tables_of_the_page(script: ModuleType, capsys: p
         assert max(map(len, printed.splitlines())) <= 80
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_picture(script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     picture = tmp_path / "new" / "scaling.png"

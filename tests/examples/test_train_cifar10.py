@@ -106,7 +106,7 @@ def test_a_short_run(tmp_path: Path) -> None:
     model.load_state_dict(load_weights(output / "weights.safetensors"))
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGKILL"])
 def test_a_run_that_is_stopped_keeps_what_it_had(tmp_path: Path, number: str) -> None:
@@ -127,7 +127,7 @@ def test_a_run_that_is_stopped_keeps_what_it_had(tmp_path: Path, number: str) ->
         assert process.returncode == -signal.SIGKILL
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -157,7 +157,7 @@ def test_a_mistake_is_one_line(tmp_path: Path, arguments: list[str], message: st
     assert written == [tmp_path / "file"]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_is_one_line_and_saves_nothing(tmp_path: Path) -> None:
     done = run(tmp_path, "--device", "cpu", "--lr", "1e30", "--batch-size", "8", "--steps", "9")
     assert done.returncode == 2
@@ -185,7 +185,7 @@ def without_times(folder: Path) -> list[dict[str, str]]:
     ]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 @pytest.mark.parametrize(("number", "call"), [("SIGTERM", 7), pytest.param("SIGINT", 10, marks=pytest.mark.gate)])
 def test_stopped_and_resumed_gives_the_bits_of_a_whole_run(tmp_path: Path, number: str, call: int) -> None:
@@ -204,7 +204,7 @@ def test_stopped_and_resumed_gives_the_bits_of_a_whole_run(tmp_path: Path, numbe
         np.testing.assert_array_equal(half_weights[name], values)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_augmentation_is_an_option_of_a_run(tmp_path: Path) -> None:
     short = "--device", "cpu", *SMALL, "--epochs", "1"
     for name, options in (("plain", ()), ("augmented", ("--augment",))):
@@ -217,7 +217,7 @@ def test_augmentation_is_an_option_of_a_run(tmp_path: Path) -> None:
     assert "--augment True (the run has False); leave them out" in done.stderr
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_the_memory_mode_reaches_the_training_and_is_an_option_of_the_run(tmp_path: Path) -> None:
     told = TINY.replace("self.calls += 1", "self.calls += 1; print(nn.Module.training, alpha.get_memory_mode())")
     told = told.replace("nn.Module.training", "self.training").replace("from alpha", "import alpha\nfrom alpha", 1)
@@ -253,7 +253,7 @@ def test_a_second_run_leaves_the_first_alone_and_options_of_a_run_hold(tmp_path:
     assert len(rows(tmp_path / "runs" / "resnet18-2")) == 2
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_path_that_the_terminal_cannot_show(tmp_path: Path) -> None:
     arguments = ["--device", "cpu", *SMALL, "--epochs", "1", "--output", "L\u00e4ufe"]
     done = run_tiny(tmp_path, "SIGINT", 0, *arguments, PYTHONIOENCODING="ascii", PYTHONUTF8="0", LC_ALL="C.UTF-8")
@@ -261,7 +261,7 @@ def test_a_path_that_the_terminal_cannot_show(tmp_path: Path) -> None:
     assert "saved in L\\xe4ufe" in done.stdout
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there may be a GPU")
 def test_a_missing_gpu_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALPHA_CUDA_DRIVER", "pycuda")

@@ -115,7 +115,7 @@ def test_every_kernel_is_recorded() -> None:
     assert recorded == written
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_every_variant_row_is_recorded() -> None:
     """One that is not: `cuda_shapes` of tests/support/conv2d/conv2d_cases.py must have a shape that it can compute.
 

@@ -21,6 +21,8 @@ from alpha.ops.conv2d.plan import compute
 from alpha.runtime.cuda.driver_dry import DryDevice, DryDriver
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 
+pytestmark = pytest.mark.gate
+
 SAMPLE = 60
 # (file, what changes, code of the line): why no result changes. They are not judged.
 SANITIZED = "it touches what lies beyond an array and changes no result: such faults are for `make sanitize`"
@@ -339,7 +341,6 @@ def equivalent(m: Mutant) -> str | None:
     return EQUIVALENT.get((m.file, m.change, m.code))
 
 
-@pytest.mark.gate
 def test_index_faults_are_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All of the sample but those of the table above."""
     try:
@@ -378,7 +379,6 @@ def test_warpgroups_take_turns_where_mutants_are_judged(name: str) -> None:
     assert all("-DALPHA_PING_PONG=1" in launch.options for launch in launches)
 
 
-@pytest.mark.gate
 def test_there_are_mutants_of_every_kernel_file() -> None:
     found = index_mutations.mutants()
     kernels = {m.file for m in found}
@@ -393,7 +393,6 @@ def test_there_are_mutants_of_every_kernel_file() -> None:
     assert {m.kind for m in found} == {"swap", "bound", "one", "index", "term", "factor"}
 
 
-@pytest.mark.gate
 def test_equivalent_mutants_exist() -> None:
     known = {(m.file, m.change, m.code) for m in index_mutations.mutants()}
     assert set(EQUIVALENT) <= known, "a line has changed: judge its mutants again"

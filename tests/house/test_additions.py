@@ -93,7 +93,7 @@ def run(folder: Path, *command: str) -> str:
     return result.stdout + result.stderr
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_an_addition_is_one_file_and_one_row(checkout: Path) -> None:
     """An activation is a function and a layer, a function of one tensor a method, too, and the tests ask for rows."""
     program = "import alpha; F = alpha.nn.functional; x = alpha.tensor([-2.0, 2.0]); "

@@ -124,7 +124,7 @@ def test_pages_with_a_test_of_their_own_have_code() -> None:
     assert {page for page in TESTED if _blocks(page)} == TESTED
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("page", sorted(page for page in PAGES if page not in TESTED and _blocks(page)))
 def test_the_code_of_every_other_page_runs(page: str, on_cpu: Path) -> None:
     for needed in ("torch", "onnx", "onnxruntime", "matplotlib"):
@@ -350,7 +350,7 @@ def test_serving(on_cpu: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("2 requests, 6 images in 2 batches; latency p50 ")
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_photos_and_training(on_cpu: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The pages run in a folder with photos of two classes, and a run of alpha-train on them."""
     pytest.importorskip("tensorboardX")
@@ -373,7 +373,7 @@ def test_photos_and_training(on_cpu: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert "test_error" in capsys.readouterr().out
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tour", "own_photos"])
 def test_notebooks(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every cell runs, in a process of its own."""

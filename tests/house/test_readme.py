@@ -16,7 +16,7 @@ COLUMNS = 120  # of a comment, as of code
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_the_readmes_example_runs_as_printed(tmp_path: Path) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert code.count("\n") <= 24

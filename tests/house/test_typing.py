@@ -131,14 +131,14 @@ def check(program: str, folder: Path) -> str:
     return run.stdout + run.stderr
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_users_program(tmp_path: Path) -> None:
     output = check(PROGRAM, tmp_path)
     assert "Success" in output, output
     exec(compile(PROGRAM, "program", "exec"), {"__name__": "program"})
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_mistakes_are_found(tmp_path: Path) -> None:
     """The types are not all Any."""
     output = check(WRONG, tmp_path)

@@ -106,7 +106,7 @@ def names() -> Any:
     return find
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_only_the_written_names_are_known() -> None:
     find, found, tried = names(), set(), 0
     with warnings.catch_warnings():

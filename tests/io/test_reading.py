@@ -304,7 +304,7 @@ for name, data in files.items():
 """
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are Linux's")
 def test_small_files_cost_little(tmp_path: Path) -> None:
     command = [sys.executable, "-c", READ, str(tmp_path / "file.gz")]
@@ -318,7 +318,7 @@ def fuzz(*options: str) -> None:
     assert run.returncode == 0, f"{run.stdout}\n{run.stderr[-500:]}"  # which name the seed and the numbers of the files
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are Linux's")
 def test_damaged_files_of_every_reader() -> None:
     fuzz("--files", "25")

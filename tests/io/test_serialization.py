@@ -149,7 +149,7 @@ def test_what_contains_itself_or_is_nested_too_deeply(tmp_path: Path) -> None:
         alpha.load(archive(tmp_path / "file.pth", own))
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [["b", "a", "\u00e9", "c", "d"]])
 def test_files_are_the_same_in_each_run(tmp_path: Path, names: list[str]) -> None:
     code = """

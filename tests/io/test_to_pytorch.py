@@ -148,7 +148,7 @@ def test_checkpoints_that_are_not_clear_are_refused() -> None:
 # -- networks of a file
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_network_of_a_file(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     safetensors = pytest.importorskip("safetensors.torch")

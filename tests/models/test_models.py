@@ -36,7 +36,7 @@ def test_parameter_counts(monkeypatch: pytest.MonkeyPatch, name: str, classes: i
     assert sum(parameter.size for parameter in model.parameters()) == count
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet18", "resnet34", "vgg16", "vgg19"])
 def test_logits_of_the_full_network(name: str) -> None:
     alpha.manual_seed(0)
@@ -52,7 +52,7 @@ def test_image_sizes_that_are_refused() -> None:
         models.vgg16(image_size=64)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("name", first_of(*small_nets.MAKE))
 def test_steps_lose_what_pytorch_loses(device: str, name: str) -> None:
     """Identical weights and batches; the golden losses are PyTorch's (make_training_losses.py)."""
@@ -61,7 +61,7 @@ def test_steps_lose_what_pytorch_loses(device: str, name: str) -> None:
     np.testing.assert_allclose(losses, GOLDEN[name][:steps], rtol=1e-3)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("name", first_of("resnet18", "vgg16"))
 def test_bf16_loses_what_float32_loses(device: str, name: str) -> None:
     """The parameters of the model stay float32."""
@@ -82,20 +82,20 @@ def test_the_golden_losses_are_this_pytorchs(name: str) -> None:
     np.testing.assert_allclose(torch_twins.train(torch_twins.twin(name)), GOLDEN[name], rtol=1e-3)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("name", first_of(*small_nets.MAKE))
 def test_one_batch_is_memorised(name: str) -> None:
     losses = small_nets.train(small_nets.build(name), "cpu", steps=40)
     assert losses[-1] < 0.5 * losses[0], losses
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_two_runs_agree_bit_for_bit(device: str) -> None:
     runs = [small_nets.train(small_nets.build("resnet18"), device, steps=2) for _ in range(2)]
     assert runs[0] == runs[1]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_weights_travel_through_state_dict(device: str) -> None:
     source = small_nets.build("vgg16")
     small_nets.train(source, device, steps=1)
@@ -109,7 +109,7 @@ def test_weights_travel_through_state_dict(device: str) -> None:
     np.testing.assert_array_equal(found.numpy(), expected.numpy())
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "twin"), [("resnet18", "resnet18"), ("vgg16", "vgg11_bn")])
 def test_weights_of_torchvisions_namesake_are_named(model: str, twin: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alpha.core.rng, "uniform", lambda shape, *_: np.zeros(shape, np.float32))

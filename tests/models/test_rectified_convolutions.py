@@ -53,7 +53,7 @@ def entries(call: Callable[[], object]) -> list[str]:
     return [launched.entry for launched in log]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:invalid value")  # of numpy, on the cpu
 @pytest.mark.parametrize("name", RECTIFIERS)
 def test_results_are_those_of_both_layers(device: str, name: str) -> None:
@@ -66,7 +66,7 @@ def test_results_are_those_of_both_layers(device: str, name: str) -> None:
             np.testing.assert_array_equal(joint, single)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", FORWARD)
 def test_the_kernel_of_the_convolution_computes_it(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALPHA_CONV_KERNEL", FORWARD[precision])
@@ -79,7 +79,7 @@ def test_the_kernel_of_the_convolution_computes_it(precision: str, monkeypatch: 
             np.testing.assert_array_equal(modules(x).numpy(), one_by_one(modules, x).numpy())
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("last", [[], [nn.ReLU()]], ids=["alone", "rectified"])
 def test_a_batch_normalisation_behind_it(

@@ -64,7 +64,7 @@ def outputs(model: nn.Module, given: tuple[int, ...]) -> list[np.ndarray]:
     return [part.numpy() for part in (*parts, *(grad for grad in grads if grad is not None))]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETS)
 def test_every_part_that_is_replaced_is_called(name: str) -> None:
     """Parts of one class at a time, and all together: none may be passed by or be asked for more than a call."""
@@ -99,7 +99,7 @@ NORMS: dict[str, Callable[[int], nn.Module]] = {
 }
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", NORMS)
 def test_a_network_with_another_norm(norm: str, device: str) -> None:
     """The other norm takes the places of all batch normalisations, and GELU those of the activations."""
@@ -134,7 +134,7 @@ class OwnConv(nn.Conv2d):
         return nn.functional.conv2d(x, self.weight * 2)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("training", [True, False])
 def test_layers_with_a_forward_of_their_own_and_layers_of_other_kinds(device: str, training: bool) -> None:
     """`conv_batch_norm` is what the layers are one after the other, whatever they are."""

@@ -204,7 +204,7 @@ def test_a_layer_that_changes_channels_ends_what_a_sequential_tells() -> None:
     assert known_maps(nn.Sequential(nn.Conv2d(3, 4, 3), *kept, *tail)).flattened == {"6": (4, 36)}
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [
@@ -223,7 +223,7 @@ def test_no_warning_where_no_map_is_flattened(make: Callable[[], nn.Module]) -> 
     assert may_be_flattened(make()) == {}
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_network_that_flattens_maps() -> None:
     assert may_be_flattened(torchvision.alexnet()) == {"classifier.1": ("flattened", 256, 36)}
 

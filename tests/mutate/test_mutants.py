@@ -65,7 +65,7 @@ def test_equal_changes_have_names_of_their_own(tmp_path: Path) -> None:
     assert names == ["source.py:: 1 -> 2", "source.py:: 1 -> 2 #1"]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_what_is_explained_is_a_mutant_of_today() -> None:
     names = {mutant.name for file in {name.split(":")[0] for name in EXPLAINED} for mutant in mutants_of(ROOT, file)}
     assert not set(EXPLAINED) - names

@@ -47,7 +47,7 @@ def entries(call: Callable[[], object]) -> list[str]:
     return [launch.entry for launch in launched if launch.source.split("/")[0] in ("batchnorm", "elementwise")]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("momentum", [0.1, None])
 @pytest.mark.parametrize("with_residual", [True, False])
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def emulated(arch: str) -> CudaDevice:
         return CudaDevice(EmulatedDriver())
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("with_residual", [True, False])

@@ -126,7 +126,7 @@ def result(row: LayerRow, settings: dict[str, Any], theirs: bool, found: list[An
     found += [state, [*side.call(True), *side.call(False)]]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.torch
 def test_functions() -> None:
     import parity_compare

@@ -169,7 +169,7 @@ def test_the_module_is_left_as_it_was() -> None:
             np.testing.assert_array_equal(value, before[name])
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_the_table() -> None:
     text = alpha.models.resnet18().summary((1, 32, 32, 3))
     lines = text.splitlines()

@@ -74,7 +74,7 @@ def test_refused_layers_are_layers() -> None:
     assert all(hasattr(nn, name) for name in REFUSED)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_functions() -> None:
     """Functions with their usual arguments, each tensor an input of its own."""
     ran = 0

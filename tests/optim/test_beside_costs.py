@@ -50,7 +50,7 @@ def sources(run: DryRun) -> Counter[str]:
     return Counter(step.launch.source for step in run.launches)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("precision", "source", "first", "warm"),
     [
@@ -96,7 +96,7 @@ class Counting(EmulatedDriver):
         EmulatedDriver.launch(self, *args)  # without `super`, whose closure a capture would look for
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bf16", "float32"])
 def test_nothing_is_launched_beside_a_replay(precision: str) -> None:
     """A replay leaves right values for the next one; those of weights written since are computed anew, once."""
@@ -142,7 +142,7 @@ def test_what_nobody_asks_for_any_more_is_not_written() -> None:
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("captured", [False, True], ids=["eager", "captured"])
 def test_copies_take_two_bytes_for_a_weight(captured: bool) -> None:
     """No other memory, and none in the memory mode "least"."""

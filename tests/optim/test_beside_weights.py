@@ -77,7 +77,7 @@ OF_MAGNITUDES = "mul_", "other memory", "another library", "another_captured_ste
 CASES = [*((name, "bf16") for name in WAYS), *((name, "float32") for name in OF_MAGNITUDES)]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "precision"), CASES)
 def test_a_write_between_two_steps_is_seen(name: str, precision: str) -> None:
     compare(precision, WAYS[name])
@@ -158,20 +158,20 @@ STEPS: list[Step] = [clips_afterwards, scales_before, scales_between_two_passes,
 STEPS += [has_two_optimizers]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
 @pytest.mark.parametrize("way", ["nothing", "mul_"])
 def test_a_write_within_a_step_is_seen(step: Step, way: str) -> None:
     compare("bf16", WAYS[way], step)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["nothing", "mul_"])
 def test_a_step_may_give_weights_other_memory(way: str) -> None:
     compare("bf16", WAYS[way], gives_other_memory, keeps=False)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["nothing", "mul_", "loaded"])
 def test_a_captured_pass_reads_what_an_eager_update_has_written(way: str) -> None:
     compare("bf16", WAYS[way], passes, updates=True)
@@ -240,7 +240,7 @@ def test_layers_share_a_weight_and_its_copy() -> None:
     np.testing.assert_array_equal(*found)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_captured_prediction_follows_training() -> None:
     """Two graphs read and write what lies beside the same weights, in turns, and a write between them."""
 

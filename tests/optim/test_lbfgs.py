@@ -181,7 +181,7 @@ def test_a_parameter_without_a_gradient_stays() -> None:
 # -- checkpoints ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("search", [None, "strong_wolfe"])
 def test_resumed_is_uninterrupted(device: str, search: str | None, tmp_path: Path) -> None:
     options: dict[str, Any] = {"max_iter": 3, "history_size": 4, "line_search_fn": search, "lr": 0.5}

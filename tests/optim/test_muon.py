@@ -48,7 +48,7 @@ def test_a_filter_is_the_matrix_of_its_rows(device: str) -> None:
         np.testing.assert_array_equal(a.reshape(b.shape), b)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(("precision", "error"), [("tf32", 2e-3), ("bf16", 0.05)])
 @pytest.mark.parametrize("options", [{}, {"fixed_norm": True, "nesterov": False, "weight_decay": 0.5}])
 def test_stacks_of_small_matrices_give_what_single_ones_give(

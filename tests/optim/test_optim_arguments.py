@@ -81,7 +81,7 @@ def test_every_argument_is_tried(row: OptimizerRow) -> None:
     assert not set(row.changes) - set(row.offered)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @EVERY_ROW
 def test_an_argument_reaches_the_update(device: str, row: OptimizerRow) -> None:
     gradients = [values(step, shapes=row.fitting(SHAPES)) for step in range(1, STEPS + 1)]

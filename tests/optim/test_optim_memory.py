@@ -79,7 +79,7 @@ def test_a_step_that_finds_no_memory_changes_nothing(device: str, row: Optimizer
     assert failures >= len(arrays) + (device == "cuda")
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_step_of_lbfgs_that_finds_no_memory_changes_nothing(device: str) -> None:
     start = np.random.default_rng(0).standard_normal(8300).astype(np.float32)
 

@@ -102,7 +102,7 @@ def test_parameters_of_a_residual_network_have_the_order_of_torchvision(expansio
     assert [name for name, _ in ours.named_parameters()] == [name for name, _ in theirs.named_parameters()]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_residual_network_goes_to_alpha_and_back(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from torch_resnet import TorchResNet

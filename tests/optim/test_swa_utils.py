@@ -56,7 +56,7 @@ def test_the_signatures_are_pytorchs(name: str) -> None:
     ]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_averages(device: str, kind: str) -> None:
     model = net(device)

@@ -215,7 +215,7 @@ def test_a_block_may_die_inside_the_arena_and_after_it() -> None:
         memory.allocate(1)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Arena, WithoutSlabs])
 def test_threads_that_free_while_another_allocates(kind: type[Arena]) -> None:
     memory, _ = arena(kind=kind)

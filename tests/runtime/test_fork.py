@@ -39,7 +39,7 @@ def run(program: str, **environment: str) -> str:
     return result.stdout
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_pool_of_forked_processes_computes() -> None:
     """The parent's workers have run before; the same numbers come out."""
     printed = run("""
@@ -52,7 +52,7 @@ def test_a_pool_of_forked_processes_computes() -> None:
     assert printed == "done\n"
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_child_has_memory_of_its_own() -> None:
     """Results of the child go into copies of the parent's arrays and blocks."""
     printed = run("""
@@ -69,7 +69,7 @@ def test_a_child_has_memory_of_its_own() -> None:
     assert printed == "done\n"
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_fork_while_other_threads_compute() -> None:
     """The threads hold the arena, the random stream, the limit of BLAS and the workers again and again."""
     printed = run("""
@@ -104,7 +104,7 @@ def test_a_fork_while_other_threads_compute() -> None:
     assert printed == "done\n"
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_child_that_ends_as_a_program_does() -> None:
     """The exit hooks of the child neither wait for the parent's threads nor free the parent's arrays."""
     printed = run("""
@@ -150,7 +150,7 @@ CUDA = """
 """
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_the_emulated_device_is_refused_in_a_child() -> None:
     assert run(CUDA, ALPHA_CUDA_DRIVER="emulated") == "done\n"
 

@@ -42,7 +42,7 @@ def check_device(device: CudaDevice, place: str) -> None:
     assert device.scratch._trace is None, place
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_replay_that_is_cut_off_is_done_as_a_whole_or_not_at_all(cuda: CudaDevice) -> None:
     states, _ = reference(False, 2 * MOST + 16)
     training = Training(True)
@@ -83,7 +83,7 @@ def test_a_backward_pass_that_is_cut_off_leaves_the_mode() -> None:
         program()
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("captured", [False, True], ids=["eager", "captured"])
 def test_a_step_that_is_cut_off_loses_no_memory(cuda: CudaDevice, captured: bool) -> None:
     """The first five steps run, of which the captured one makes a graph."""
@@ -108,7 +108,7 @@ def test_a_step_that_is_cut_off_loses_no_memory(cuda: CudaDevice, captured: bool
     assert meters(cuda)[:2] <= before
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command", [["interrupts.py", "--count", "4"], ["heap.py", "--tiny", "--batch", "4", "--replays", "8"]]
 )

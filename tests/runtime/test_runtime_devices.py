@@ -65,7 +65,7 @@ def test_the_emulated_driver_says_that_it_needs_linux(monkeypatch: pytest.Monkey
         get_device("cuda")
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_the_runtime_needs_no_fork_and_no_private_mappings() -> None:
     """The modules load and the cpu device computes as on Windows."""
     code = (
@@ -88,7 +88,7 @@ def test_auto_is_the_cpu_when_the_driver_is_emulated(monkeypatch: pytest.MonkeyP
     assert get_device("auto").name == "cpu"
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_import_loads_no_cuda_package() -> None:
     code = (
         "import sys, alpha.runtime, alpha.runtime.cuda.cuda_device\n"

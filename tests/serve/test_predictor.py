@@ -338,7 +338,7 @@ later = predictor.submit(numpy.ones((1, 3), numpy.float32))
 """
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_program_ends_without_close(device: str) -> None:
     result = child.run([sys.executable, "-W", "error", "-c", ENDS, device])
     assert (result.returncode, result.stdout, result.stderr) == (0, "(1, 2)\n", "")

@@ -285,7 +285,7 @@ def ask(url: str, content: bytes | None = None) -> Any:
         return json.load(answer)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_an_upload_without_an_end(server: tuple[Any, str]) -> None:
     """The server answers, and ends the connection, after some multiples of what it takes."""
     _, url = server
@@ -311,7 +311,7 @@ def test_two_hundred_clients(server: tuple[Any, str]) -> None:
     assert done["batches"] < 210
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_the_load_program(
     server: tuple[Any, str],
     rooms: Callable[[str], Any],

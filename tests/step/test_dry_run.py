@@ -232,7 +232,7 @@ def test_everything_is_left_as_it_was(device: str, steps: int) -> None:
     assert alpha.get_device(device) is program.x.device
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_it_is_cheap() -> None:
     model = alpha.models.resnet34()
     optimizer = alpha.optim.Adam(model.parameters())

@@ -115,7 +115,7 @@ def resnet_step() -> Callable[[], None]:
     return step
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
 def test_a_warm_step_makes_few_python_calls(precision: str) -> None:
     with counting(precision) as driver:
@@ -155,7 +155,7 @@ def test_few_frames_lie_between_a_layer_and_its_kernel(layer: Callable[[], nn.Mo
         assert len(between) <= most, between
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
 def test_memory_is_used_again_by_the_next_step(precision: str) -> None:
     """The arena settles within `WARM_STEPS`, at most a tenth above the peak. Otherwise it would grow in each step."""
@@ -168,7 +168,7 @@ def test_memory_is_used_again_by_the_next_step(precision: str) -> None:
         assert device.memory_stats().reserved == settled.reserved <= 1.1 * settled.peak
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
 def test_a_step_searches_no_memory_once_it_repeats(precision: str) -> None:
     """The end of backward marks the step; tensor maps and the loss of the step before change nothing."""
@@ -267,7 +267,7 @@ def two_networks() -> Iterator[None]:
         yield
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
     [

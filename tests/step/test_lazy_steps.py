@@ -50,7 +50,7 @@ def program(capturing: bool, precision: str = "float32", loaded: bool = False) -
     return run, [*losses, *model.state_dict().numpy().values()]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
 @pytest.mark.parametrize("loaded", [False, True])
 def test_a_captured_step_begins_with_the_first_forward(precision: str, loaded: bool) -> None:
@@ -90,7 +90,7 @@ def test_a_dry_run_lists_the_step_of_the_plain_layers() -> None:
     np.testing.assert_array_equal(alpha.core.rng.uniform((2,)), following)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["cpu", "cuda"])
 def test_a_trainer_of_a_lazy_model(where: str) -> None:
     generator = np.random.default_rng(1)

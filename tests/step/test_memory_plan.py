@@ -168,7 +168,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_training_with_its_data(device: CudaDevice, settings: dict[str, Any]) -> None:
     alpha.manual_seed(2)
@@ -186,7 +186,7 @@ def test_training_with_its_data(device: CudaDevice, settings: dict[str, Any]) ->
         assert plan.reserved == stats.reserved
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(("device", "captured"), [(emulated, False), (as_a_gpu, True)], indirect=["device"])
 def test_the_largest_batch_is_obeyed(device: CudaDevice, captured: bool) -> None:
     """A batch that fits runs under the limit, and one sample more does not."""
@@ -210,7 +210,7 @@ def called(program: Program) -> tuple[Any, ...]:
     return program.step, program.x, program.y
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_largest_batches_without_a_gpu() -> None:
     """Search from a batch that fits and one that does not; none fits; nothing is known of the memory."""
     net = Convolutions()
@@ -274,7 +274,7 @@ def test_what_cannot_be_planned() -> None:
         alpha.memory_plan(net, (2, 8, 8, 3), gpu="sm_90a", memory=0)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_plan_after_some_steps(device: CudaDevice) -> None:
     """State and gradients that are there already are not counted twice, and other arrays count."""
     program = Program("convolutions", False)
@@ -286,7 +286,7 @@ def test_a_plan_after_some_steps(device: CudaDevice) -> None:
     assert after.live - other.array.nbytes == pytest.approx(before.live, rel=0.02)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_planning_changes_nothing(device: CudaDevice) -> None:
     """Weights, gradients, random numbers and memory of the device stay as they are."""
     program = Program("convolutions", True)

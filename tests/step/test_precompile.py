@@ -32,7 +32,7 @@ class Program:
         return loss
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_the_first_step_compiles_nothing(fresh: CudaDevice, builds: Builds) -> None:
     program = Program()
     step = alpha.capture(program.step)
@@ -49,7 +49,7 @@ def test_the_first_step_compiles_nothing(fresh: CudaDevice, builds: Builds) -> N
     assert alpha.compile_kernels(step, *program.data) == 0
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_module_and_a_shape(fresh: CudaDevice, builds: Builds) -> None:
     layer = nn.Linear(12, 3).to("cuda")
     assert alpha.compile_kernels(layer, (4, 12)) == len(builds.units) > 1

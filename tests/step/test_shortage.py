@@ -40,7 +40,7 @@ def text_of(program: Program, device: CudaDevice, limit: int = LIMIT) -> str:
     return text
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_captured_step(device: CudaDevice) -> None:
     program = Program("convolutions", True, 512)
     text = text_of(program, device)

@@ -11,11 +11,12 @@ import pytest
 
 HOUSE = Path(__file__).parents[1] / "house"  # rules of the sources, whose cases are files: each of them counts
 CASES = 2  # of a parametrized test that `make test` runs on each device
-LONGER = ("gate", "sanitize", "parity")  # markers of what has a command of its own
+LONGER = ("slow", "gate", "sanitize", "parity")  # markers of what `make test` leaves out in any case
+WHOLE = "not (gate or sanitize or parity)"  # for -m: the tests that `make test` takes its sample from
 
 
-def leave_to_the_gate(items: Iterable[pytest.Item]) -> None:
-    """Give the marker `gate` to all cases of each test but CASES on each device.
+def leave_out(items: Iterable[pytest.Item]) -> None:
+    """Give the marker `slow` to all cases of each test but CASES on each device.
 
     A checksum of the case's name decides, so the same cases run everywhere, and neighbours have no better chance.
     """
@@ -27,4 +28,4 @@ def leave_to_the_gate(items: Iterable[pytest.Item]) -> None:
         cases[item.nodeid.partition("[")[0], callspec.params.get("device")].append(item)
     for others in cases.values():
         for item in sorted(others, key=lambda item: zlib.crc32(item.nodeid.encode()))[CASES:]:
-            item.add_marker(pytest.mark.gate)
+            item.add_marker(pytest.mark.slow)

@@ -67,7 +67,7 @@ def trainer(device: str, mode: Any = "min") -> Trainer:
     return Trainer(subject, optimizer, device, schedule=schedule)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["min", "max"])
 def test_a_plateau_is_looked_for_after_each_epoch(device: str, mode: Any) -> None:
     subject, twin = trainer(device, mode), trainer(device, mode)
@@ -85,7 +85,7 @@ def test_a_plateau_is_looked_for_after_each_epoch(device: str, mode: Any) -> Non
     assert subject.schedule.last_epoch == 6
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_run_with_a_plateau_is_resumed(device: str, tmp_path: Path) -> None:
     whole = trainer(device)
     for epoch in range(6):

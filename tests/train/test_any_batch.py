@@ -146,7 +146,7 @@ def weights(model: nn.Module) -> list[np.ndarray]:
     return [np.asarray(value) for value in model.state_dict().numpy().values()]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("accumulate", [1, 3])
 @pytest.mark.parametrize("case", CASES)
 def test_an_epoch_is_the_loop_that_one_would_write(device: str, case: str, accumulate: int) -> None:
@@ -197,7 +197,7 @@ def cut(batch: Any, begin: int, end: int) -> Any:
     return batch[begin:end]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("capture", [False, True])
 def test_a_gan_updates_itself(device: str, capture: bool) -> None:
     """Two optimizers, two losses and random numbers within the step: the bits of a plain loop."""
@@ -247,7 +247,7 @@ def test_predictions_are_in_the_order_of_the_data(device: str) -> None:
     assert [part.shape for part in both] == [(ROWS, 2), (ROWS,)]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_batches_of_changing_shapes_are_streamed(device: str) -> None:
     """Sequences that a collate_fn makes as long as the longest one of their batch."""
 
@@ -323,7 +323,7 @@ def test_parts_need_arrays_of_one_length() -> None:
         subject.train_epoch(DataLoader(data, BATCH, collate_fn=summed))
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_u_net_is_captured() -> None:
     """The bits of steps that are not captured; two whole batches are enough for a graph."""
     generator = np.random.default_rng(1)

@@ -78,7 +78,7 @@ class Log(Callback):
         self.seen.append("end")
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_epochs_are_counted_in_all(device: str) -> None:
     subject, twin = build(device), build(device)
     lines: list[str] = []
@@ -150,7 +150,7 @@ def test_early_stopping(options: dict[str, Any], values: list[float], last: int 
         assert ended == last
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_run_that_stopped_early_stays_so_when_it_goes_on(tmp_path: Path) -> None:
     """A kill may come after the last epoch was saved; with more patience the run goes on."""
     flat = {"metric": "train_loss", "min_delta": 100.0}  # no epoch but the first is better
@@ -195,7 +195,7 @@ def test_a_number_that_is_not_recorded_is_named() -> None:
         build().fit(*loaders(), epochs=1, callbacks=[KeepWeights()], show=None)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_the_best_and_the_last_weights_are_kept(tmp_path: Path) -> None:
     class Note(Callback):
         """Gives each epoch its number of a script, and keeps its weights."""
@@ -264,7 +264,7 @@ def events(file: Path) -> Iterator[tuple[str, int, float]]:
             yield value.tag, event.step, value.simple_value
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_the_mean_of_the_weights_is_that_of_averaged_model(device: str, tmp_path: Path) -> None:
     """Evaluated, saved as the weights of the run, and resumed."""
     subject, twin = build(device, ema=0.9), build(device)
@@ -303,7 +303,7 @@ def augmentation(kind: str) -> Any:
     return transforms.Compose(mix) if kind == "all" else None
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plain", "all"])
 def test_a_run_that_is_stopped_after_any_step_ends_with_the_same_bits(device: str, kind: str, tmp_path: Path) -> None:
     def whole() -> tuple[Trainer, list[Row]]:
@@ -356,7 +356,7 @@ def interrupt_after(patch: pytest.MonkeyPatch, subject: Trainer, steps: int) -> 
     patch.setattr(module, "interrupt_between_steps", counting)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_targets_are_mixed_and_labels_counted(device: str) -> None:
     """The loss is of the mixed targets, the accuracy of the labels; an evaluation mixes nothing."""
     subject = build(device)
@@ -375,7 +375,7 @@ def build_at(device: str, other: Trainer) -> Trainer:
     return subject
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_augmentation_keeps_its_size_in_an_evaluation(device: str) -> None:
     """Pixels of 8 x 8 are cut to 6 x 6 in both; at random places in training, in the middle in an evaluation."""
     generator = np.random.default_rng(0)
@@ -396,7 +396,7 @@ def test_a_schedule_per_epoch() -> None:
     assert [row.learning_rate for row in rows] == [0.05, 0.025, 0.0125]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_the_search_for_a_rate_leaves_no_trace(device: str, tmp_path: Path) -> None:
     subject, twin = build(device, ema=0.9), build(device, ema=0.9)
     train, test = DataLoader(images(), 8, shuffle=True, seed=3), loaders()[1]

@@ -90,7 +90,7 @@ with interrupt_between_steps(signal.SIGINT, signal.SIGTERM):
 """
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 def test_a_second_sigterm_ends_the_process_at_once() -> None:
     done = child.run([sys.executable, "-c", SECOND])

@@ -57,7 +57,7 @@ def results(device: str, loader: DataLoader, **options: Any) -> tuple[float, flo
     return trained.loss, tested.loss, subject.model.state_dict().numpy()["1.weight"].tobytes()
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("resident", [False, True])
 def test_labels_of_any_small_integer(device: str, resident: bool) -> None:
     def run(dtype: Any) -> tuple[float, float, Any]:
@@ -72,7 +72,7 @@ def test_labels_of_any_small_integer(device: str, resident: bool) -> None:
             assert run(dtype) == expected
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_items_and_tensors_give_the_bits_of_arrays(device: str) -> None:
     expected = results(device, DataLoader(ArrayDataset(IMAGES, LABELS), 8), resident=False)
     for data in (
@@ -88,7 +88,7 @@ def test_items_and_tensors_give_the_bits_of_arrays(device: str) -> None:
         assert results(device, DataLoader(data, 8, num_workers=2), resident=False) == expected
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_parts_of_data_in_memory_lie_on_the_device() -> None:
     data = ArrayDataset(IMAGES, LABELS)
     train, test = random_split(data, [15, 5])
@@ -102,7 +102,7 @@ def test_parts_of_data_in_memory_lie_on_the_device() -> None:
         assert results("cuda", loader) == results("cuda", DataLoader(part, 4, shuffle=True), resident=False)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_samplers(device: str) -> None:
     data = ArrayDataset(IMAGES, LABELS)
 

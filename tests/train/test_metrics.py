@@ -46,7 +46,7 @@ def update(metric: Metric, device: str, found: list[tuple[Any, Any]]) -> Any:
     return metric.compute()
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("dense", [False, True])
 def test_metrics_of_classes(device: str, rng: np.random.Generator, dense: bool) -> None:
     found = batches(rng, dense)
@@ -106,7 +106,7 @@ def test_reset_and_use_by_hand(rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(metric.compute(), 2 * once)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_trainer_computes_them_in_each_evaluation(device: str, rng: np.random.Generator) -> None:
     x, y = rng.standard_normal((21, 4)).astype(np.float32), rng.integers(0, 3, 21)
     alpha.manual_seed(0)

@@ -57,7 +57,7 @@ def _usual_handler() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("resident", [True, False])
 def test_no_step_compiles_a_kernel(fresh: CudaDevice, builds: Builds, resident: bool) -> None:
     """Kernels of training, of evaluation and of a shorter last batch are compiled at once before the first step."""
@@ -87,7 +87,7 @@ def test_no_step_compiles_a_kernel(fresh: CudaDevice, builds: Builds, resident: 
     assert {name.split("_")[0] for name in builds.threads} == {"alpha-compile"}
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_what_is_asked_for_and_when(asked: Calls) -> None:
     """Kernels are asked for once per step, size of a batch and precision; a training step includes its evaluation."""
     subject = trainer("cuda", resident=True)
@@ -103,7 +103,7 @@ def test_what_is_asked_for_and_when(asked: Calls) -> None:
     assert asked[4]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_the_same_bits_as_without(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dry run draws no random number and writes no weight."""
     results = []

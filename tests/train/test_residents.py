@@ -87,7 +87,7 @@ def test_an_augmentation_of_batches_is_made_anew_in_each_epoch() -> None:
         assert data.made - before >= COUNT, f"epoch {epoch}"
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("capture", [False, True])
 def test_what_a_program_has_dropped_leaves_the_device(capture: bool) -> None:
     subject = trainer(capture=capture)
@@ -104,7 +104,7 @@ def test_what_a_program_has_dropped_leaves_the_device(capture: bool) -> None:
     assert max(lives) - min(lives) < COUNT * 32 * 32 * 3  # the bytes of one data set
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_data_set_that_is_kept_stays_and_its_step_too() -> None:
     subject, data = trainer(), ArrayDataset(images(), LABELS)
     resident = None

@@ -111,7 +111,7 @@ def same_states(a: Any, b: Any) -> None:
         assert a == b
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("call", [1, 2, 4, 5, 7, 8, 10, 15, 21])
 def test_interrupted_and_resumed_is_uninterrupted(device: str, tmp_path: Path, call: int) -> None:
     """Stopped in the first, a middle and the last step of an epoch, and in the evaluation after it."""
@@ -188,7 +188,7 @@ class Augmented(ArrayDataset):
         return image[::-1] if alpha.rand(()).item() < 0.5 else image, label
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [7, None])
 @pytest.mark.parametrize("call", [2, 5, 8])
 def test_random_items_are_resumed_exactly(
@@ -217,7 +217,7 @@ def test_random_items_are_resumed_exactly(
     same_states(resumed.state_dict(), whole.state_dict())
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_an_evaluation_draws_by_the_epoch_of_the_trainer(device: str) -> None:
     """A resumed run does not know how often a loader was read, so that count decides nothing."""
     kept = data()
@@ -458,7 +458,7 @@ def start(*arguments: str | Path) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [False, True])
 def test_of_runs_started_at_once_each_has_a_folder_or_an_error(tmp_path: Path, given: bool) -> None:
     arguments = [tmp_path / "net", *([tmp_path / "net"] if given else [])]

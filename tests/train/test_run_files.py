@@ -116,7 +116,7 @@ save_weights(sys.argv[1], {"x": np.ones(3)})
 """
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX locks")
 def test_the_part_of_a_killed_writer_is_removed_by_the_next_save_and_no_other(tmp_path: Path) -> None:
     def writer(name: str) -> subprocess.Popen[str]:

@@ -50,7 +50,7 @@ def _usual_handler() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_it_learns(device: str) -> None:
     subject = trainer(device)
     loader = DataLoader(two_classes(50), 8, shuffle=True)
@@ -95,7 +95,7 @@ def test_evaluation_counts_every_image_once(batch_size: int) -> None:
     assert result.loss == pytest.approx(losses.mean(), rel=1e-5)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_augmentation_changes_what_is_trained_on_and_nothing_else(device: str) -> None:
     """Images that are all turned into their opposite teach the opposite; evaluation sees them as they are."""
     loader = DataLoader(two_classes(48), 8)
@@ -113,7 +113,7 @@ def test_augmentation_changes_what_is_trained_on_and_nothing_else(device: str) -
     assert subject.evaluate(loader).accuracy == 1.0
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("resident", [True, False])
 def test_augmentation_in_captured_steps_gives_the_bits_of_plain_ones(resident: bool) -> None:
     """Each step, captured or not, draws its own numbers."""
@@ -130,7 +130,7 @@ def test_augmentation_in_captured_steps_gives_the_bits_of_plain_ones(resident: b
     np.testing.assert_array_equal(weights(True), weights(False))
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("resident", [True, False])
 @pytest.mark.parametrize("dtype", [np.int64, np.uint8])
 def test_labels_of_any_dtype_teach_the_same(device: str, dtype: Any, resident: bool) -> None:
@@ -180,7 +180,7 @@ def test_mode_graph_precision_and_rate_hold_inside_every_step(device: str) -> No
     assert alpha.is_grad_enabled()
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_an_epoch_is_the_loop_that_one_would_write(device: str) -> None:
     subject, twin = trainer(device), trainer(device)
     loader = DataLoader(two_classes(50), 4, shuffle=True, seed=3)
@@ -213,7 +213,7 @@ def test_a_loss_that_is_not_finite_names_its_step() -> None:
         subject.train_epoch(DataLoader(two_classes(50), 2))
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("resident", [True, False])
 @pytest.mark.parametrize("label", [2, -1, 300])
 def test_labels_out_of_range_on_a_gpu_are_named(resident: bool, label: int) -> None:
@@ -243,7 +243,7 @@ def test_on_the_cpu_the_weights_before_a_bad_loss_stay(bad: float) -> None:
         np.testing.assert_array_equal(subject.model.state_dict().numpy()[name], values)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [2, 12, 24])
 def test_on_a_gpu_a_bad_loss_names_its_step(at: int) -> None:
     subject = trainer("cuda")
@@ -254,7 +254,7 @@ def test_on_a_gpu_a_bad_loss_names_its_step(at: int) -> None:
         subject.train_epoch(DataLoader(two_classes(50), 2))
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("resident", [True, False])
 @pytest.mark.parametrize("capture", [True, False])
 def test_captured_or_not_resident_or_streamed_gives_the_same_bits(capture: bool, resident: bool) -> None:
@@ -375,7 +375,7 @@ def test_two_runs_with_one_seed_agree_bit_for_bit() -> None:
         np.testing.assert_array_equal(values, runs[1][name])
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_precision_holds_inside_and_what_was_computed_is_reported(device: str) -> None:
     seen: list[str] = []
 

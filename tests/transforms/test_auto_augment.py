@@ -134,7 +134,7 @@ def test_moves_between_pixels(operation: str) -> None:
     np.testing.assert_allclose(result[..., 1][whole], (x - 0.5)[whole], atol=1e-9)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_operations_on_both_devices(operation: str) -> None:
     for share in (0.2, 1.0):

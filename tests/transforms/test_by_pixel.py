@@ -85,7 +85,7 @@ MAPS: list[tuple[dict[str, Any], np.ndarray]] = [
 ]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
 def test_affine_maps_and_turns(mode: str) -> None:
     with trials() as trial:
@@ -192,7 +192,7 @@ def test_crops_of_padded_images(padding: Any, sides: tuple[int, int, int, int], 
     np.testing.assert_array_equal(run(transform.eval()), IMAGES[:, 1:8, 2:12])
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(5, 20), (12, 3), 4, [13]])
 def test_resized_images(size: Any) -> None:
     whole = size[0] if isinstance(size, list) else size

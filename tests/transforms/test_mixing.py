@@ -64,7 +64,7 @@ def test_images_and_labels_are_mixed_with_those_before() -> None:
     assert len(set(shares)) == 20
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_rectangle_shows_the_image_before() -> None:
     """A target has the area that is really there, and the rectangles come to all places."""
     touched = np.zeros((9, 12), bool)
@@ -99,7 +99,7 @@ def test_rectangles_are_those_of_their_formula() -> None:
         np.testing.assert_array_equal((y != IMAGES).all((0, 3)), pasted)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("a", [0.05, 0.2, 0.5, 1.0, 3.0, 40.0])
 def test_shares_have_a_beta_distribution(a: float, device: str) -> None:
     """Kolmogorov and Smirnov's distance of a sample, and its mean and variance, 1 / 2 and 1 / (8 a + 4)."""

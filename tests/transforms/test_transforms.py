@@ -355,7 +355,7 @@ def test_a_crop_is_a_part_of_the_padded_image(mode: str, numpys: Any) -> None:
     check_crops(np.pad(IMAGES, ((0, 0), (1, 4), (2, 3), (0, 0)), numpys), padding_mode=mode)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("fill", [0.0, 0.3])
 def test_a_crop_of_an_image_with_a_border(fill: float) -> None:
     check_crops(np.pad(IMAGES, ((0, 0), (1, 4), (2, 3), (0, 0)), constant_values=fill), fill=fill)
@@ -426,7 +426,7 @@ def test_an_affine_map_by_its_formula() -> None:
     assert np.abs(run(transform) - expected).max() < 1e-6
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_moves_are_whole_pixels_within_their_share() -> None:
     transform = transforms.RandomAffine(0, translate=(0.25, 0.34))
     seen = set()

@@ -42,7 +42,7 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return child.run(command, env=child.environment(**WITHOUT_A_GPU | variables))
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_doctor_without_a_gpu() -> None:
     result = run(ALPHA_CUDA_DRIVR="pycuda")
     assert result.returncode == 0, result.stderr
@@ -54,7 +54,7 @@ def test_doctor_without_a_gpu() -> None:
     assert "warning: ALPHA_CUDA_DRIVR is unknown: did you mean ALPHA_CUDA_DRIVER?" in result.stdout
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_gpu_that_was_asked_for_must_be_there() -> None:
     result = run("--device", "cuda")
     assert result.returncode == 1, result.stdout
@@ -106,7 +106,7 @@ def test_the_verdict(cpu: bool, cuda: bool | None, wrong: int, said: str) -> Non
     assert doctor.verdict(results, ["x"] * wrong) == f"Alpha {alpha.__version__} {said}"
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_the_cpu_alone() -> None:
     result = run("--device", "cpu")
     assert result.returncode == 0, result.stdout
@@ -114,7 +114,7 @@ def test_the_cpu_alone() -> None:
     assert "\ncuda  " not in result.stdout
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_device_that_computes_what_it_should_works(device: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert doctor.main(["--device", device]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if " works: " in line]
@@ -126,7 +126,7 @@ def test_a_device_that_computes_what_it_should_works(device: str, capsys: pytest
     assert found[device] in line
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [1.0, float("nan")])
 def test_a_device_that_computes_something_else_fails(
     device: str, error: float, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -160,7 +160,7 @@ def test_what_is_missing_is_said_with_the_fix(monkeypatch: pytest.MonkeyPatch, t
     assert doctor._cache().startswith(f"{__file__}, 0 files, 0.0 MiB; cannot be read: ")
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_help_and_mistakes() -> None:
     result = run("--help")
     assert result.returncode == 0
@@ -187,7 +187,7 @@ def test_no_variable_is_left_out() -> None:
     assert {variable.name for variable in config.VARIABLES} == WRONG.keys() | {"ALPHA_EMULATED_SANITIZE"}
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_variable_that_means_nothing_fails() -> None:
     result = run("--device", "cpu", ALPHA_TUNE="perhaps")
     assert result.returncode == 1

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="it is Windows")
 def test_the_cpu_device_on_windows(tmp_path: Path) -> None:
     """Train, save, go on, predict, without any name that Windows lacks; this system stands below Alpha."""

@@ -106,7 +106,7 @@ def test_a_decompression_bomb_is_refused_with_its_size(tmp_path: Path) -> None:
         ImageFolder(tmp_path)[0]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_every_image_is_opened_with_a_list_of_formats() -> None:
     """No code of Alpha, its examples, tests and scripts runs Ghostscript."""
     wrong, found = [], 0

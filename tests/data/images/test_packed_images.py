@@ -344,7 +344,7 @@ PackedImages(sys.argv[1], 8, sys.argv[2], workers=1)
 """
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_process_that_is_killed_leaves_nothing_that_is_taken_for_whole(photos: Path, path: Path) -> None:
     process = child.start([sys.executable, "-c", KILLED, photos, path], stdin=-1, stdout=-1)
     assert process.stdout is not None

@@ -19,7 +19,7 @@ Emulator()("faults.cu", "read_beside", 1, 60, x, x, np.int64(9999), defines={"CO
 """
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed")
 def test_breakpoint_in_one_thread() -> None:
     commands = [

@@ -14,7 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import child
+import primitive_calls
 import pytest
+import sampling
 from kernel_emulator import source_line
 
 SOURCE = "faults.cu"
@@ -129,12 +131,15 @@ def test_convolutions_are_clean(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_primitives_are_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALPHA_ARCH", "sm_90a")
     options = ("-q", "-p", "no:cacheprovider", "--numprocesses", "auto", "--dist", "worksteal", "-k", "cuda_equals_cpu")
+    options += ("-m", sampling.WHOLE)
     result = sanitized("-m", "pytest", *options, str(TESTS / "ops" / "all" / "test_primitives.py"))
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-4000:]
-    assert " passed" in result.stdout
+    passed = re.search(r"(\d+) passed", result.stdout)
+    assert passed is not None
+    assert int(passed[1]) >= len(primitive_calls.CASES)  # all of them, not a sample
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_without_the_library_the_error_says_how() -> None:
     result = run("Emulator()", preload=False)
     assert "DeviceError: ALPHA_EMULATED_SANITIZE=address needs" in result.stderr

@@ -36,7 +36,7 @@ def swizzled(box: HostArray, swizzle: int) -> HostArray:
     return out
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("swizzle", [0, 32, 64, 128])
 def test_box_with_swizzle_and_zeros_outside(seeded: Emulator, swizzle: int) -> None:
     tensor = RNG.standard_normal((5, 6, 20)).astype(np.float32)
@@ -52,7 +52,7 @@ def test_box_with_swizzle_and_zeros_outside(seeded: Emulator, swizzle: int) -> N
         np.testing.assert_array_equal(out, swizzled(expected, swizzle))
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_box_begins_at_16_bytes(emulator: Emulator) -> None:
     """The hardware answers with an illegal instruction."""
     tensor = RNG.standard_normal((5, 6, 20)).astype(np.float32)
@@ -73,7 +73,7 @@ def normal(*shape: int) -> HostArray:
     return RNG.standard_normal(shape).astype(np.float32)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "registers"), [(64, 1), (96, 0), (128, 1)])
 def test_tf32_product(seeded: Emulator, width: int, registers: int) -> None:
     a, b = normal(128, 160), normal(2 * width, 160)
@@ -85,7 +85,7 @@ def test_tf32_product(seeded: Emulator, width: int, registers: int) -> None:
     np.testing.assert_allclose(c, tf32(a) @ tf32(b).T, atol=1e-4)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_bf16_product(seeded: Emulator) -> None:
     a, b = bf16(normal(64, 256)), bf16(normal(256, 256))
     device = OnDevice(seeded)
@@ -94,7 +94,7 @@ def test_bf16_product(seeded: Emulator) -> None:
     np.testing.assert_allclose(c, widened(a) @ widened(b).T, atol=1e-4)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("registers", [0, 1])
 def test_bf16_product_of_transposed_operands(seeded: Emulator, registers: int) -> None:
     a, b = bf16(normal(96, 128)), bf16(normal(96, 256))
@@ -108,7 +108,7 @@ def test_bf16_product_of_transposed_operands(seeded: Emulator, registers: int) -
 MISTAKES = {"no wait for the tiles": 1, "no wait for an empty stage": 2, "no wait for the products": 4}
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=list(MISTAKES))
 def test_missing_wait_is_seen(mistake: int, seed: int, emulator_for: Maker) -> None:
@@ -133,7 +133,7 @@ def test_a_block_may_not_end_before_its_copies(emulator_for: Maker) -> None:
         launch(SOURCE, "copy_box", 1, 64, *arguments, shared_bytes=8192, defines={"MISTAKE": 1})
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_deadlock_names_the_barrier(seeded: Emulator) -> None:
     a, b = normal(64, 64), normal(128, 64)
     device = OnDevice(seeded)

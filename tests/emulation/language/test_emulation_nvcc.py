@@ -28,7 +28,7 @@ ROWS = [
 ]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(("source", "arch", "defines"), ROWS)
 def test_compiles(source: str, arch: str, defines: dict[str, int], tmp_path: Path) -> None:
     assert NVCC is not None

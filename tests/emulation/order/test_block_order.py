@@ -148,7 +148,7 @@ def of_primitive(name: str, on: CudaDevice) -> Bits:
     return [array.tobytes() for case in cases for array in primitive_calls.run(REGISTRY[name], on, case)]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_primitives_in_every_order(name: str) -> None:
     assert_the_same_in_every_order("sm_80", functools.partial(of_primitive, name))
@@ -252,7 +252,7 @@ def representatives() -> Iterator[Case]:
 CONVOLUTIONS = list(representatives())
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CONVOLUTIONS, ids=lambda c: c.row.name)
 def test_convolutions_in_every_order(case: Case) -> None:
     assert_the_same_in_every_order(case.arch, case.compute)
@@ -277,7 +277,7 @@ def first_step(on: CudaDevice) -> Bits:
     return [on.download(array).tobytes() for array in found.values()]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_first_step_in_every_order() -> None:
     assert_the_same_in_every_order("sm_90a", first_step)
 

@@ -59,7 +59,7 @@ def normal(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", first_of("sm_80", "sm_75", "sm_90a"))
 @pytest.mark.parametrize(("N", "size", "IC", "OC"), [(64, 4, 64, 64), (64, 2, 128, 128), (5, 7, 3, 20)])
 def test_convolutions(bits: Callable[[str, Run], list[Bits]], arch: str, N: int, size: int, IC: int, OC: int) -> None:

@@ -76,7 +76,7 @@ NUMBERS = (
 GRADIENTS = (1.0, 0.0, -2.0, 1e10, INF, -INF, NAN)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 @pytest.mark.parametrize("row", ACTIVATIONS, ids=lambda row: row.name)

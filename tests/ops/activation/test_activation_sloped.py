@@ -24,7 +24,7 @@ def test_prelu_as_in_pytorch(device: str, slopes: np.ndarray) -> None:
     check_torch(F.prelu, twin, X, slopes, device=device)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.parametrize("dim", [0, 2, -1])
 def test_glu_as_in_pytorch(device: str, dim: int) -> None:
@@ -32,7 +32,7 @@ def test_glu_as_in_pytorch(device: str, dim: int) -> None:
     check_torch(lambda x: F.glu(x, dim), lambda x: torch.nn.functional.glu(x, dim), X, device=device)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.parametrize("value", [-1.0, 2.0])
 def test_threshold_as_in_pytorch(device: str, value: float) -> None:

@@ -20,7 +20,7 @@ from alpha import AlphaError, DeviceError, Tensor
 SEVERAL_TENSORS = [name for name in TENSOR_ARGUMENTS if len(CALLS[name][0]) > 1]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_every_function_has_a_call(device: str) -> None:
     assert set(CALLS) == set(F.__all__)
     for name in CALLS:

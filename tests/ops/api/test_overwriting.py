@@ -235,7 +235,7 @@ def test_products_of_two_recorded_tensors(device: str) -> None:
         np.testing.assert_allclose(two, one, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_gradients_of_sources(device: str) -> None:
     """Sources that are scattered or added are recorded, also into a tensor that was in no graph."""
     for call, wanted in (
@@ -521,7 +521,7 @@ def test_what_is_refused(call: Callable[[Tensor], Any], error: type[Exception], 
         call(alpha.tensor(VALUES))
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_bfloat16(device: str) -> None:
     # each has a kernel of its own on cuda, which takes time to compile
     for name, (write, operator) in itertools.islice(SAME.items(), 0, None, 1 if device == "cpu" else 4):

@@ -39,7 +39,7 @@ def drawn() -> tuple[np.ndarray, np.ndarray]:
     return X, dY
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_two_terms_are_more_exact_than_tf32() -> None:
     """One term would have an error of 2e-3, one scaled fp16 term has 2.9e-4."""
     error = error_of(TERMS.name, *drawn(), column=0)

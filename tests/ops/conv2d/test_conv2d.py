@@ -37,7 +37,7 @@ AMPERE = Target("cuda", (8, 0), 108)
 SAMPLE = sample_names(CUDA_ROWS)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("part", first_of("first shapes", "other shapes"))
 @pytest.mark.parametrize("row", sample_of(CUDA_ROWS))
 def test_every_cuda_row_equals_the_formula(row: Configuration, part: str) -> None:
@@ -87,7 +87,7 @@ def test_the_shapes_of_a_row_have_all_of_its_checklist(row: Configuration) -> No
     assert conv2d_geometry.are_kept(row), "the kept shapes are stale: python tests/support/conv2d/conv2d_geometry.py"
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(
     # what tf32 does with a result is the code of float32; the other tiles are in the test of the formula
     "row",
@@ -106,7 +106,7 @@ def test_bias_and_activation_with_the_product(row: Configuration) -> None:
     assert relative_error(fused.astype("float64"), expected) < (4e-3 if row.precision == "bf16" else 1e-6)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_what_is_not_finite_leaves_the_others_their_bits() -> None:
     """The scale of fp16 terms is that of the finite numbers."""
     s = make(64, (2, 2), (32, 32), (3, 3), p=(1, 1))
@@ -160,7 +160,7 @@ def test_useful_share() -> None:
         assert make(1, (size, size), (1, 1), (3, 3), p=(1, 1)).useful == pytest.approx(share, abs=1e-3)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a"])
 def test_two_runs_agree_bit_for_bit(operator: str, arch: str) -> None:

@@ -12,7 +12,7 @@ from alpha.ops.conv2d.problem import FORWARD
 from alpha.ops.conv2d.shape import ConvShape
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @given(s=shapes())
 @settings(max_examples=150, deadline=None)
 def test_cpu_forms_equal_the_formula(s: ConvShape) -> None:

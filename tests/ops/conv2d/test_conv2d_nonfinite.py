@@ -147,7 +147,7 @@ def test_what_is_not_finite_reaches_what_it_touches(row: Configuration, which: i
 # -- extreme magnitudes -----------------------------------------------------------------------------
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("row", smallest_of(SCALED))
 @pytest.mark.parametrize("magnitudes", [*first_of(*MAGNITUDES[:3]), *first_of(*MAGNITUDES[3:])])
 def test_extreme_magnitudes(row: Configuration, magnitudes: tuple[float, float]) -> None:
@@ -173,7 +173,7 @@ def test_operands_of_zeros_and_of_nothing_finite(row: Configuration) -> None:
 # -- rectifiers -------------------------------------------------------------------------------------
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:invalid value")  # of numpy, on the cpu
 @pytest.mark.parametrize("row", smallest_of(RECTIFYING))
 def test_a_rectifier_behind_it(row: Configuration) -> None:

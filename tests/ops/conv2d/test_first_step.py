@@ -22,7 +22,7 @@ TAKERS = [v for v in CONFIGURATIONS if v.supports_step]
 SAMPLE = sample_names([v for v in TAKERS if v.precision != "tf32"])
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "row",
     [
@@ -56,7 +56,7 @@ def test_a_step_is_what_it_says(row: Configuration) -> None:
     assert taken > 0 or tile > 128 * 128, f"{row.name} takes no step"
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_step_beside_a_filter_that_is_transposed() -> None:
     row = next(v for v in TAKERS if v.name == "ks_deconv_sm90_tf32_128x64")
     for form in ((FROM_SUM, True, True), (FROM_Y, False, False)):
@@ -68,7 +68,7 @@ def output_tile(row: Configuration) -> int:
     return int(row.tile["BM"]) * int(row.tile["BN"])
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_the_order_of_blocks_changes_no_bit() -> None:
     row = next(v for v in TAKERS if v.name == "ks_deconv_sm90_fp16x3_128x64")
     s = steps.SHAPES[1]
@@ -140,7 +140,7 @@ def gradients(
     return {name: p.grad.numpy().astype("float64") for name, p in model.named_parameters()}  # type: ignore[union-attr]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("precision", "activation", "mode"),
     [
@@ -191,7 +191,7 @@ def on_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALPHA_CONV_KERNEL", "ks_deconv_sm90_fp16x3_128x64")
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.usefixtures("on_hopper")
 def test_whoever_asks_for_a_gradient_gets_it(taken: Taken) -> None:
     """A hook, `retain_grad` and `alpha.grad` ask for dY, which then must be made."""

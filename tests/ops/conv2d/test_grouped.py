@@ -143,7 +143,7 @@ def limit_of(row: Configuration) -> float:
     return {"tf32": 1e-3, "bf16": 5e-3}[row.precision]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:invalid value")
 @pytest.mark.parametrize("row", [row for row in GROUPED if "_sm80_" in row.name], ids=lambda row: row.name)
 def test_what_is_not_finite_stays_near_its_group(row: Configuration) -> None:

@@ -78,7 +78,7 @@ def in_fp16_terms(v: Configuration) -> bool:
     return "sm90_fp16x3" in v.name
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", ["conv2d", "conv_transpose2d"])
 def test_a_convolution_finds_three_magnitudes(layer: str) -> None:
     device = hopper()
@@ -109,7 +109,7 @@ def test_a_gradient_that_is_written_into_between_two_passes_has_its_own_scale() 
 # -- magnitudes that the kernel found which made the array ----------------------------------------
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(3, 1), (2, 8), (5, 7), (700, 20), (9000, 72)], ids=str)
 def test_batch_norm_finds_the_magnitudes_of_its_result_and_its_gradient(shape: tuple[int, int]) -> None:
     """Twice, because the second launch may find nothing of the first."""
@@ -157,7 +157,7 @@ def between_batch_norms(device: CudaDevice, layer: str, forget: bool) -> list[np
     return [t.numpy() for t in (z, x.grad, w.grad)]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", ["conv2d", "conv_transpose2d"])
 def test_a_convolution_between_batch_norms_looks_for_one_magnitude(layer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     device, sought, plan = hopper(), [], magnitudes._plan
@@ -260,7 +260,7 @@ def normalized(y: Tensor, w: Tensor) -> Tensor:
     return nn.conv_batch_norm(conv, norm, y)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_what_is_written_to_a_result_changes_its_scale() -> None:
     """The old scale would let the fp16 terms overflow."""
     device = hopper()
@@ -308,7 +308,7 @@ def test_who_reads_the_magnitude_of_an_array() -> None:
     }
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("branch", [lambda z: z * 1.0, lambda z: z[0]], ids=["of all", "of a part"])
 def test_a_gradient_that_another_one_is_added_to_has_its_own_scale(branch: Callable[[Tensor], Tensor]) -> None:
     """Batch normalisation gives its gradient first, because its node is newer. A larger one is added in place."""
@@ -328,7 +328,7 @@ def test_a_gradient_that_another_one_is_added_to_has_its_own_scale(branch: Calla
         np.testing.assert_allclose(mine, most, rtol=1e-4, atol=1e-4 * np.abs(most).max())
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_gradient_from_the_user_has_its_own_scale() -> None:
     """The gradient of batch normalisation, multiplied since, is given to a convolution by the user or by a hook."""
     device = hopper()

@@ -51,7 +51,7 @@ def device_for(v: Configuration) -> CudaDevice:
     return hopper() if "sm90" in v.name else alpha.get_device("cuda")
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("name", first_of(*SHAPES))
 @pytest.mark.parametrize("v", smallest_of(ROWS))
 def test_every_configuration_that_takes_packs_computes_the_others(v: Configuration, name: str) -> None:
@@ -87,7 +87,7 @@ def test_bias_activation_and_statistics_are_those_of_the_channels(operator: str,
             assert Y.shape[-1] == channels
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_layer_with_odd_channels_trains_as_on_the_cpu(precision: str) -> None:
     """The functions train, whose magnitudes and statistics are found beside the convolution."""
@@ -197,7 +197,7 @@ def test_what_is_not_finite_stays_with_the_results_that_read_it(precision: str) 
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("channels", [1, 7, 18, 63, 65, 67, 131])
 @pytest.mark.parametrize("name", ["conv_v2_sm90_bf16_128x64", "conv_v2_sm90_tf32_128x64", "ks_deconv_sm90_bf16_128x64"])
 def test_rows_of_any_length_are_stored(name: str, channels: int) -> None:

@@ -33,7 +33,7 @@ FINDERS = [v for v in CONFIGURATIONS if v.supports_statistics]
 SAMPLE = sample_names([v for v in FINDERS if v.precision != "tf32"])
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "row",
     [
@@ -82,7 +82,7 @@ def test_statistics_of_the_result(row: Configuration) -> None:
             assert other.download(again.part).tobytes() == device.download(statistics.part).tobytes()
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_batch_norm_takes_the_statistics_of_its_convolution(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALPHA_CONV_KERNEL", "conv_v2_sm90_fp16x3_128x64")
     device = hopper()
@@ -124,7 +124,7 @@ def seen_by_batch_norm(monkeypatch: pytest.MonkeyPatch) -> list[ChannelStatistic
     return seen
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [nn.Sequential, lambda *pair: functools.partial(nn.conv_batch_norm, *pair)])
 def test_a_convolution_finds_statistics_for_the_batch_norm_that_follows(
     together: Callable[..., Any], monkeypatch: pytest.MonkeyPatch

@@ -39,7 +39,7 @@ def test_every_row_rounds_the_gradient_once(row: Configuration) -> None:
     np.testing.assert_array_equal(found[0].astype(BFLOAT16), found[1])
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("splits", ["one", "several"])
 def test_no_cast_follows_the_kernel(splits: str) -> None:
     s = make(1, (4, 4), (8, 8), (1, 3)) if splits == "one" else make(64, (8, 8), (64, 64), (3, 3), p=(1, 1))
@@ -67,7 +67,7 @@ LAYERS: dict[str, tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], di
 }
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16], ids=str)
 @pytest.mark.parametrize("layer", LAYERS)
 def test_the_gradient_has_the_dtype_of_the_weight(layer: str, dtype: np.dtype[Any]) -> None:

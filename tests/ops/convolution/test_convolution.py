@@ -177,7 +177,7 @@ def compare(seed: int, device: str, dtype: type[np.floating[Any]], tolerance: fl
 EVEN = "ignore:Using padding=.same. with even kernel lengths"
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.filterwarnings(EVEN)
 def test_results_and_gradients_are_pytorchs() -> None:

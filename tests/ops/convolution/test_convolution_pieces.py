@@ -112,7 +112,7 @@ def exact(operator: str, c: ConvAxes, X: np.ndarray, W: np.ndarray) -> np.ndarra
     return formula(X.reshape(images), filters, s).reshape(c.Y if operator == FORWARD else c.X)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", [FORWARD, INPUT])
 def test_every_result_is_the_formula(operator: str) -> None:
     met: Counter[str] = Counter()

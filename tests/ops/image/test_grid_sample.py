@@ -81,7 +81,7 @@ def test_gradients_that_meet_at_a_pixel_add_up(device: str) -> None:
     np.testing.assert_array_equal(x.grad.numpy(), expected)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.parametrize(
     ("device", "share"), [("cpu", 1), ("cuda", 5), pytest.param("cuda", 1, marks=pytest.mark.gate)]

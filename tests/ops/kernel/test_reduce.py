@@ -165,7 +165,7 @@ SUMS = (  # of the middle axis: tiles of columns, a part of a tile; packs and si
 )
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", first_of(BFLOAT16, np.dtype(np.float32), np.dtype(np.int64)))
 def test_a_sum_is_one_launch(dtype: np.dtype[Any]) -> None:
     """Blocks may share a sum, and another sum may follow; arrays may begin at no multiple of 16 bytes."""

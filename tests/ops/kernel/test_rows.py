@@ -104,7 +104,7 @@ def check_softmax(X: np.ndarray, dY: np.ndarray, dtype: np.dtype[Any], logarithm
     close(softmax_gradient_axis1(dy.reshape((*X.shape, 1)), Y, logarithm), exact)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("length", LENGTHS)
 def test_softmax_of_rows(length: int) -> None:
     rng = np.random.default_rng(length)
@@ -149,7 +149,7 @@ def test_softmax_of_special_rows(length: int) -> None:
             np.testing.assert_allclose(shares.sum(1), 1, rtol=1e-5 if dtype == FLOAT32 else 2e-2)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_which_softmax_is_launched() -> None:
     with trials() as trial:
         for sizes, dtype, source in (
@@ -199,7 +199,7 @@ def check_normalize(
     close(db, dy64.sum((0, 1)).reshape(C))
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("length", LENGTHS)
 def test_normalisation_of_rows(length: int) -> None:
     rng = np.random.default_rng(length)
@@ -211,7 +211,7 @@ def test_normalisation_of_rows(length: int) -> None:
                     check_normalize(X, dtype, 1, centered, affine, False)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_normalisation_of_groups_of_channels() -> None:
     """A row of (N, C) is several groups, each with channels of its own."""
     X = np.random.default_rng(0).standard_normal((9, 60))
@@ -222,7 +222,7 @@ def test_normalisation_of_groups_of_channels() -> None:
                     check_normalize(X, dtype, groups, True, True, False)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_normalisation_of_unaligned_rows() -> None:
     X = np.random.default_rng(0).standard_normal((5, 33))
     with trials() as trial:
@@ -267,7 +267,7 @@ def test_many_rows_share_the_blocks_of_a_gradient() -> None:
                 check_normalize(X, FLOAT32, 1, True, True, False)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_gradients_of_bfloat16_take_two_rows_at_a_time() -> None:
     """One row has too few bytes in flight, unless it needs several warps or most of the registers."""
     assert _sum_tile(256, BFLOAT16, 8) == RowTile(4, 32, 2, 2)

@@ -42,7 +42,7 @@ def test_the_sum_over_all_ways(device: str, rng: np.random.Generator, blank: int
     np.testing.assert_allclose(loss.numpy(), -np.log(total), rtol=1e-5)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.torch
 def test_as_pytorch(device: str, rng: np.random.Generator) -> None:
     torch = pytest.importorskip("torch")

@@ -184,7 +184,7 @@ def test_linear_in_every_precision(device: str, precision: str) -> None:
         assert error(leaf.grad.numpy(), gradient) < limit
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
 def test_a_row_adds_the_bias_of_a_linear_layer(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bias is added in one launch; at an address that is not aligned it is added in another one."""
@@ -274,7 +274,7 @@ BATCHES = first_of(
 )
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("transposes", [(False, False), (False, True), (True, False), (True, True)], ids=str)
 @pytest.mark.parametrize("sizes", BATCHES, ids=str)
 def test_batches_on_tensor_cores(sizes: tuple[int, int, int, int], transposes: tuple[bool, bool]) -> None:

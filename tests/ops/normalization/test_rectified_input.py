@@ -167,7 +167,7 @@ def test_after_its_own_first_step(dtype: Any, slope: float) -> None:
         np.testing.assert_allclose(mine, own, rtol=limit, atol=limit)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_the_sums_of_its_own_step_are_from_a_convolution(
     monkeypatch: pytest.MonkeyPatch, taken: list[RectifierStep]
 ) -> None:

@@ -56,7 +56,7 @@ def test_adaptive_gradients(case: tuple[Any, Any]) -> None:
     check_gradient(lambda x: F.adaptive_avg_pool2d(x, case[1]), case[0])
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.parametrize("case", WINDOWS, ids=str)
 def test_as_in_pytorch(device: str, case: tuple[Any, ...]) -> None:
@@ -116,7 +116,7 @@ def test_ceil_mode_gradients(case: tuple[Any, ...]) -> None:
     check_gradient(lambda x: F.avg_pool2d(x, *window, True, False), shape)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.parametrize("case", CEIL, ids=str)
 def test_ceil_mode_as_in_pytorch(device: str, case: tuple[Any, ...]) -> None:
@@ -223,7 +223,7 @@ MAXIMA = [
 ]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.parametrize(("name", "shape", "given"), MAXIMA, ids=str)
 def test_maxima_and_their_indices(device: str, name: str, shape: tuple[int, ...], given: dict[str, Any]) -> None:

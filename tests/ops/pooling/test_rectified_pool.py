@@ -83,7 +83,7 @@ def alone(call: Callable[[Tensor], Tensor], x: np.ndarray, dy: np.ndarray | None
         return gradient(call, x, dy)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RECTIFIERS)
 def test_the_gradient_is_that_of_both_rules(name: str, taken: list[RectifierStep]) -> None:
     """Bit for bit, whatever the windows and the numbers are."""
@@ -103,7 +103,7 @@ def test_the_gradient_is_that_of_both_rules(name: str, taken: list[RectifierStep
                         np.testing.assert_array_equal(found, alone(call, x, dy))
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
 def test_other_dtypes(dtype: str, taken: list[RectifierStep]) -> None:
     def call(x: Tensor) -> Tensor:
@@ -114,7 +114,7 @@ def test_other_dtypes(dtype: str, taken: list[RectifierStep]) -> None:
     np.testing.assert_allclose(found, alone(call, X), rtol=1e-12 if dtype == "float64" else 1e-2)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_pool_finds_the_magnitude_of_its_gradient() -> None:
     """Magnitudes are found on Hopper, where a convolution needs them; of what is finite, over all blocks."""
     device = hopper()

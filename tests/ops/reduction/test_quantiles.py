@@ -55,7 +55,7 @@ def axes(shape: tuple[int, ...]) -> list[int]:
     return [dim for dim in range(-rank, rank) if not shape or shape[dim]]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["median", "nanmedian"])
 def test_medians(device: str, name: str) -> None:
     for shape in SHAPES:
@@ -108,7 +108,7 @@ def test_kth_values(device: str) -> None:
             x.kthvalue(wrong)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("interpolation", ["linear", "lower", "higher", "midpoint", "nearest"])
 def test_quantiles(device: str, interpolation: str) -> None:
     # the device makes no difference to the interpolation, and each shape compiles kernels on cuda
@@ -162,7 +162,7 @@ def test_wrong_arguments_of_quantile(device: str) -> None:
         np.testing.assert_array_equal(x.quantile(outside).numpy(), [1.0])
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cummax", "cummin"])
 def test_running_extremes(device: str, name: str) -> None:
     rng = np.random.default_rng(0)
@@ -214,7 +214,7 @@ def test_gradient_of_running_logarithms(device: str) -> None:
         check_gradient(lambda a: a.logcumsumexp(0), values((4, 3)) / 5)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_sums_without_nan(device: str) -> None:
     """PyTorch multiplies by the gradient of a mean of nothing, which is infinite; in Alpha what is NaN has none."""
     for shape, share in itertools.product(SHAPES, (0.0, 0.4, 1.0)):

@@ -40,7 +40,7 @@ def summed(X: np.ndarray, reverse: bool) -> np.ndarray:
     return np.cumsum(X[:, ::way].astype(np.float64), axis=1)[:, ::way]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("length", LENGTHS)
 def test_rows_of_any_length(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows may begin at no multiple of 16 bytes. The sums are exact, so each element must be right."""
@@ -79,7 +79,7 @@ def test_tiles_of_rows() -> None:
     assert tile_of_scan(9, 1 << 24, BFLOAT16, 8) == RowTile(8, BLOCK, 4, 1)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sizes", [(1, 70_000, 1), (2, 60_001, 1), (3, 80_000, 1), (1, 300, 5), (2, 700, 9), (1, 5000, 130)], ids=str
 )

@@ -147,7 +147,7 @@ t.compile_all(t.Compilers(folder), t.units(*[t.long(folder)] * 3))
 """
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_ctrl_c_stops_the_compilers(tmp_path: Path) -> None:
     driver = Compilers(tmp_path)

@@ -55,7 +55,7 @@ def test_the_compiler_runs_without_the_library_of_a_sanitizer(tmp_path: Path, mo
     assert run_compiler([str(script)], tmp_path / "x.cu", ()) == "preloads nothing\n"
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_headers_are_compiled_once_and_left_aside_if_they_do_not_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -167,7 +167,7 @@ print(compile_cached(compiler, folder / "cuda/conv/a.cu", [], folder / "cuda").r
 """
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("damaged", [False, pytest.param(True, marks=pytest.mark.gate)])
 def test_processes_that_race_end_with_one_artefact(folder: Path, damaged: bool) -> None:
     def racers(count: int) -> list[str]:
@@ -195,7 +195,7 @@ def test_processes_that_race_end_with_one_artefact(folder: Path, damaged: bool) 
     assert len((folder / "builds").read_text()) == (2 if damaged else 1)  # the others waited
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_killed_builder_holds_up_nobody(folder: Path) -> None:
     killed = child.start([sys.executable, "-c", RACER, str(folder), "at once", "6000"], start_new_session=True)
     while not (folder / "builds").is_file():
@@ -307,7 +307,7 @@ def test_a_cache_that_cannot_be_written_still_gives_what_it_has(folder: Path, mo
     assert compiler.builds == 1
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_killed_compiler_leaves_nothing_behind_the_next_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     temporary = folder / "temporary"
     temporary.mkdir()
@@ -390,7 +390,7 @@ def test_targets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert target((9, 0)) == "sm_80"
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @needs_nvcc
 def test_nvcc(folder: Path) -> None:
     nvcc = find_nvcc()

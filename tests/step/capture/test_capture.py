@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("cuda")
 # -- the same bits ------------------------------------------------------------------------------------
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
 def test_dropout_a_schedule_and_another_batch_in_between(precision: str) -> None:
     def program(wrap: Wrap) -> Program:
@@ -46,7 +46,7 @@ def test_dropout_a_schedule_and_another_batch_in_between(precision: str) -> None
     assert "launches" in step.describe()
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_summary_beside_captured_steps_says_what_it_says_without_them() -> None:
     """The summary counts the bytes that are kept by each layer, and changes neither the steps nor the memory."""
     texts: list[str] = []
@@ -66,7 +66,7 @@ def test_a_summary_beside_captured_steps_says_what_it_says_without_them() -> Non
     assert len(set(texts)) == 1
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("optimizer", "options"),
     [*((row.kind, row.settings[-1]) for row in OPTIMIZERS), (alpha.optim.SGD, {"momentum": 0.9, "nesterov": True})],
@@ -93,7 +93,7 @@ def test_a_momentum_that_becomes_zero_leaves_the_velocity_as_it_is() -> None:
     same(program)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_two_steps_of_an_optimizer_in_one() -> None:
     """The bias corrections of the second one are those of a later step."""
 
@@ -116,7 +116,7 @@ def test_two_steps_of_an_optimizer_in_one() -> None:
     assert len(same(program).graphs) == 1
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_gradients_that_add_up_outside() -> None:
     def program(wrap: Wrap) -> Program:
         p = Program(wrap)
@@ -139,7 +139,7 @@ def test_gradients_that_add_up_outside() -> None:
     same(program)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_evaluation_beside_training() -> None:
     def program(wrap: Wrap) -> Program:
         p = Program(wrap)
@@ -239,7 +239,7 @@ def scale() -> Iterator[None]:
     captured_programs.SCALE = 1.0
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.usefixtures("scale")
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_between_two_calls_is_not_missed(change: str) -> None:

@@ -69,7 +69,7 @@ def assert_same(found: Results, expected: Results, note: str) -> None:
         np.testing.assert_array_equal(found[name], value, err_msg=f"{note}: {name}")
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_a_call_that_finds_no_memory_leaves_everything_as_before(cuda: CudaDevice, accumulate: bool) -> None:
     """Each block of each call is missing once; then the call is made again."""
@@ -103,7 +103,7 @@ def test_a_call_that_finds_no_memory_leaves_everything_as_before(cuda: CudaDevic
         assert_same(a, b, f"after call {call}")
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_limit_of_memory_below_what_a_call_needs(cuda: CudaDevice) -> None:
     """Each call is tried with more and more memory; what does not fit is as if it had not been called."""
 
@@ -199,7 +199,7 @@ def stable_live(cuda: CudaDevice) -> int:
     return cuda.arena.stats().live + cuda.scratch.stats().live
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("dropped", [False, True])
 def test_a_result_that_is_held_keeps_no_memory_of_graphs(cuda: CudaDevice, dropped: bool) -> None:
     """A result keeps neither the memory of a step which is cleared, nor that of one which the program has dropped."""

@@ -177,7 +177,7 @@ def test_what_changes_without_an_effect_is_named_too() -> None:
     assert step.graphs == []
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_kinds_of_calls_that_come_once_cost_no_memory() -> None:
     x = alpha.tensor(np.ones(1000, np.float32), device="cuda")
     step = alpha.capture(lambda x, factor: x * factor)
@@ -201,7 +201,7 @@ def test_a_capture_that_the_driver_refuses_runs_as_usual(cuda: CudaDevice, monke
         assert [step(x).item() for _ in range(3)] == [2.0] * 3
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_an_obstacle_that_comes_later_gives_the_right_result_too() -> None:
     """The second shape alone reads a value, so the capture of it fails and the call runs as usual."""
 
@@ -230,7 +230,7 @@ def test_an_obstacle_that_comes_later_gives_the_right_result_too() -> None:
         np.testing.assert_array_equal(found[name], expected, err_msg=name)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [1, 3, 6])
 def test_an_error_in_a_step_reaches_the_caller_and_nothing_is_lost(at: int) -> None:
     def program(wrap: Wrap) -> Program:

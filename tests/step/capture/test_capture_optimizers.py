@@ -56,7 +56,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("row", OPTIMIZERS, ids=lambda row: row.kind.__name__)
 def test_what_is_done_with_the_state_between_two_steps_is_not_missed(row: Any) -> None:
     def run(wrap: Wrap) -> tuple[list[Any], Any]:
@@ -124,7 +124,7 @@ def automatic_collection() -> Iterator[Any]:
     gc.enable()
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("held", [None, "data", "the state", "a view", "garbage"])
 def test_a_step_that_gives_parameters_other_memory(held: str | None, automatic_collection: Any) -> None:
     """The step is captured, and what the program holds of the memory before keeps its values."""

@@ -61,7 +61,7 @@ GIVEN: dict[str, tuple[Callable[..., tuple[Any, ...]], Callable[..., Any]]] = {
 }
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GIVEN)
 def test_lengths_on_the_host_have_a_graph_each(name: str) -> None:
     with warnings.catch_warnings():
@@ -72,7 +72,7 @@ def test_lengths_on_the_host_have_a_graph_each(name: str) -> None:
     assert len(step.graphs) == 2, step.describe()
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "packed"),
     [
@@ -129,7 +129,7 @@ def ctc_losses(make: Callable[[Any], Any], wrap: Any, flat: bool, lengths: Any =
     return found, step
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("flat", [False, True])
 @pytest.mark.parametrize("name", CTC_GIVEN)
 def test_ctc_loss_with_lengths_on_the_host(name: str, flat: bool) -> None:
@@ -141,7 +141,7 @@ def test_ctc_loss_with_lengths_on_the_host(name: str, flat: bool) -> None:
     assert len(step.graphs) == 2, step.describe()
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_ctc_loss_with_lengths_on_cuda_says_what_to_give() -> None:
     def make(values: Any) -> alpha.Tensor:
         return alpha.tensor(values, device="cuda")

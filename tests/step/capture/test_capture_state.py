@@ -143,7 +143,7 @@ def test_a_gradient_that_only_the_optimizer_reads() -> None:
     assert (p.item(), first.item()) == (-18.0, 1.0)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_step_that_needs_no_memory_asks_for_none(fresh: CudaDevice) -> None:
     """CUDA refuses to allocate 0 bytes."""
     p = alpha.tensor([3.0], device=fresh, requires_grad=True)

@@ -170,7 +170,7 @@ def test_a_step_that_is_refused_is_tried_again_later() -> None:
     assert "runs as usual" not in step.describe()
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_step_that_can_never_be_captured_is_seldom_tried_again() -> None:
     calls = 2 * MOST_DOUBTS + FIRST_REST * (1 + GROWTH)
     with pytest.warns(CaptureWarning) as warned:

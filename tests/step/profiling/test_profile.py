@@ -114,7 +114,7 @@ def kernels(p: Profile) -> list[recording.Asked]:
     return [asked for asked in p._order if isinstance(asked, recording.Asked) and asked.kind == "kernel"]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("begun", ["before", "after"])
 def test_a_captured_step_has_the_lines_of_an_eager_one(cuda: CudaDevice, eager: Profile, begun: str) -> None:
     """A graph may have been captured before the profile began, or within it."""

@@ -13,7 +13,7 @@ from alpha.train.commands import bench
 QUICK = ["--batch-size", "2", "--seconds", "0.001", "--device", "cpu"]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_line_for_each_network(capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.main(["torchvision.mobilenet_v2,vit_tiny", "--precision", "all", *QUICK]) == 0
     about, head, *lines = capsys.readouterr().out.splitlines()
@@ -28,7 +28,7 @@ def test_a_line_for_each_network(capsys: pytest.CaptureFixture[str]) -> None:
     assert max(map(len, [about, head, *lines])) <= 80
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_profile(capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.main(["vit_tiny", "--profile", "operator", *QUICK]) == 0
     _, _, line, title, columns, *rows, explained = capsys.readouterr().out.splitlines()
@@ -66,7 +66,7 @@ def test_mistakes(options: list[str], message: str, capsys: pytest.CaptureFixtur
     assert re.search(message, printed.err)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_batch_that_is_too_large_stops_no_other(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

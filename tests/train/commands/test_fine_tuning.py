@@ -15,7 +15,7 @@ from alpha.train import load_metadata
 from alpha.train.commands import photo_options, train_photos
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_fine_tuning_takes_all_but_the_last_layer(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
     photos(room / "colors")
     photos(room / "two", ("red", "blue"))
@@ -36,7 +36,7 @@ def ends_in_a_convolution(num_classes: int) -> alpha.nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("made", [tiny, ends_in_a_convolution])
 @pytest.mark.parametrize("written", ["start.pth", "start.pt", "start.safetensors", "own.pth"])
 def test_weights_of_another_program(
@@ -75,7 +75,7 @@ def test_a_checkpoint_is_no_state_dict(room: Path, capsys: pytest.CaptureFixture
     assert "all.pth: holds a dict with 'epoch', 'model', and no weights by name" in capsys.readouterr().err
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_weights_that_do_not_fit(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each is a line, also of a network with hundreds of weights."""
     photos(room / "colors")

@@ -49,7 +49,7 @@ def test_names_of_folders_to_train_and_test_on(
     assert "2 classes" not in said.out
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_photos_beside_the_classes_of_a_set_are_named(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One photo that lies in a wrong place makes no class of train."""
     for name in ("train", "val"):
@@ -69,7 +69,7 @@ def test_a_link_to_a_lost_folder_is_an_error(room: Path, capsys: pytest.CaptureF
     assert "val: is a link to nothing" in capsys.readouterr().err
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_run_does_not_lie_among_its_photos(
     room: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -79,7 +79,7 @@ def test_a_run_does_not_lie_among_its_photos(
     assert train(".", "--model", "tiny", "--epochs", "1", "--output", str(room / "run"), *SMALL) == 0
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_thumbnails_of_systems_are_no_photos(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = photos(room / "colors")
     for name in (*OF_SYSTEMS, ".thumbnails"):
@@ -91,7 +91,7 @@ def test_thumbnails_of_systems_are_no_photos(room: Path, capsys: pytest.CaptureF
     assert len(capsys.readouterr().out.splitlines()) == 30
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_what_is_left_out_is_that_of_the_folder_as_it_is_now(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The packed file of an earlier run does not know of files that have come or gone since."""
     folder = photos(room / "colors")
@@ -108,7 +108,7 @@ def test_what_is_left_out_is_that_of_the_folder_as_it_is_now(room: Path, capsys:
     assert "left out: " not in capsys.readouterr().out
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [ending for ending in EXTENSIONS if features.check("avif") or ending != ".avif"])
 def test_every_ending_that_is_taken_is_read(room: Path, ending: str, capsys: pytest.CaptureFixture[str]) -> None:
     kind = {".jpe": "JPEG", ".jfif": "JPEG", ".pgm": "PPM"}.get(ending, Image.registered_extensions().get(ending))
@@ -123,7 +123,7 @@ def test_every_ending_that_is_taken_is_read(room: Path, ending: str, capsys: pyt
     assert "24 photos to train on, 6 to test on, 3 classes" in capsys.readouterr().out
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_class_may_be_named_train(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A folder that holds photos is a class, whatever its name: trains and tests are things, too."""
     folder = photos(room / "vehicles")
@@ -149,7 +149,7 @@ def test_photos_of_a_kind_that_is_not_read_are_not_ignored(
         assert capsys.readouterr().out.count("is a photo of a kind that cannot be read") == 2
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_folders_train_and_val(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
     photos(room / "set" / "train")
     photos(room / "set" / "val", count=3)
@@ -161,7 +161,7 @@ def test_folders_train_and_val(room: Path, capsys: pytest.CaptureFixture[str]) -
     assert "have other classes: red, rot in only one of them" in capsys.readouterr().err
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_damaged_photos_and_empty_classes(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = photos(room / "colors")
     (folder / "red" / "bad.jpg").write_bytes((folder / "red" / "0.jpg").read_bytes()[:300])

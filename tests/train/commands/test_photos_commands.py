@@ -22,7 +22,7 @@ from alpha.train.commands import predict, report, train_photos
 from alpha.train.commands.chosen_network import arguments_of, built
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_from_a_folder_to_a_prediction(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = photos(room / "colors")
     assert train("colors", "--model", "tiny", "--epochs", "12", "--lr", "0.05", *SMALL) == 0
@@ -64,7 +64,7 @@ def test_from_a_folder_to_a_prediction(room: Path, capsys: pytest.CaptureFixture
     assert alpha.models.load(kept, device="cpu").predict(photo)[0].name == "green"
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_prediction_is_that_of_the_report(room: Path) -> None:
     """The network sees a test photo as `evaluate` saw it; the weights are those that were evaluated, here a mean."""
     photos(room / "colors")
@@ -84,7 +84,7 @@ def test_a_batch_of_one_says_which_option_helps(room: Path, capsys: pytest.Captu
     assert "try --batch-size with a larger number" in capsys.readouterr().err
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_photo_that_cannot_be_read_stops_no_other(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = photos(room / "colors")
     assert train("colors", "--model", "tiny", "--epochs", "1", *SMALL) == 0
@@ -97,7 +97,7 @@ def test_a_photo_that_cannot_be_read_stops_no_other(room: Path, capsys: pytest.C
     assert [line.split(":")[1].strip() for line in said.err.splitlines()] == ["colors/red/0.jpg", "colors/red/1.heic"]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("buffered", [True, False])
 def test_a_short_output_that_nobody_reads(buffered: bool) -> None:
     program = "import sys; from alpha.train.commands import train_photos; sys.exit(train_photos.main(sys.argv[1:]))"
@@ -118,7 +118,7 @@ def test_long_names_differ_in_the_pictures() -> None:
     assert report._short("short") == "short"
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_output_that_nobody_reads_ends_a_command_quietly(room: Path) -> None:
     photos(room / "colors")
     program = "import sys; from alpha.train.commands import train_photos; sys.exit(train_photos.main(sys.argv[1:]))"
@@ -182,7 +182,7 @@ def test_a_wrong_option(arguments: list[str], message: str, capsys: pytest.Captu
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_every_network_is_built_by_its_name() -> None:
     """A description is enough to build it, and its class axis is the last one."""
     for name in ("resnet18", "vit_tiny", "torchvision.mobilenet_v2"):
@@ -216,7 +216,7 @@ def test_a_file_that_is_not_of_a_network(tmp_path: Path, network: str | None, me
         alpha.models.load(tmp_path / "nothing", device="cpu")
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_what_is_no_photo(room: Path) -> None:
     photos(room / "colors", count=5)
     assert train("colors", "--model", "tiny", "--epochs", "1", *SMALL) == 0

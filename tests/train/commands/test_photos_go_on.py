@@ -14,7 +14,7 @@ from photo_room import SMALL, photos, train
 from alpha.train import Trainer
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_run_goes_on_with_other_epochs_and_rate(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The run goes on as one whose rate was so from there on; anything else is a contradiction."""
     photos(room / "colors")
@@ -39,7 +39,7 @@ def test_a_run_goes_on_with_other_epochs_and_rate(room: Path, capsys: pytest.Cap
     assert "24 photos" not in capsys.readouterr().out
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_run_that_has_all_its_epochs_says_so(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
     photos(room / "colors")
     assert train("colors", "--model", "tiny", "--epochs", "2", *SMALL) == 0
@@ -47,7 +47,7 @@ def test_a_run_that_has_all_its_epochs_says_so(room: Path, capsys: pytest.Captur
     assert "nothing to train: 2 epochs are done; a larger number of epochs trains more" in capsys.readouterr().out
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_run_is_not_tested_on_photos_that_it_was_trained_on(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """There are as many photos as before, one of which has another name, so they are split in another way."""
     folder = photos(room / "colors")
@@ -58,7 +58,7 @@ def test_a_run_is_not_tested_on_photos_that_it_was_trained_on(room: Path, capsys
     assert "it could be tested on photos that it was trained on" in capsys.readouterr().err
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_run_that_fails_before_it_saves_leaves_no_folder(
     room: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -79,7 +79,7 @@ def test_a_run_that_fails_before_it_saves_leaves_no_folder(
     assert json.loads((room / "run" / "run.json").read_text())["lr"] == 0.001
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_run_that_is_stopped_at_once_leaves_no_folder(
     room: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -102,7 +102,7 @@ def test_a_run_that_is_stopped_at_once_leaves_no_folder(
     assert train("--resume", "runs/colors", "--epochs", "2") == 0
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_run_that_replaces_another_one_keeps_none_of_its_weights(room: Path) -> None:
     photos(room / "colors")
     small = ["colors", "--model", "tiny", "--device", "cpu", "--image-size", "32", "--output", "run"]
@@ -112,7 +112,7 @@ def test_a_run_that_replaces_another_one_keeps_none_of_its_weights(room: Path) -
     assert [path.name for path in (room / "run" / "kept").iterdir()] == ["epoch-001.safetensors"]
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_photos_that_were_moved(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = photos(room / "colors")
     assert train("colors", "--model", "tiny", "--epochs", "1", *SMALL) == 0
@@ -126,7 +126,7 @@ def test_photos_that_were_moved(room: Path, capsys: pytest.CaptureFixture[str]) 
     assert "the photos are others than when the run" in capsys.readouterr().err
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_run_that_was_stopped_early_goes_on(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A run without a change stays stopped and says how it goes on."""
     photos(room / "colors")

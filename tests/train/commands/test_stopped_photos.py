@@ -86,7 +86,7 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 @pytest.mark.parametrize(
     ("name", "call", "where"), [("SIGINT", 7, "step 2 of epoch 2"), ("SIGTERM", 3, "step 2 of epoch 1")]

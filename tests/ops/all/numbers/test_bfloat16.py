@@ -157,7 +157,7 @@ def test_within_a_rounding_of_float32(device: str, name: str, arguments: tuple[A
             np.testing.assert_allclose(wide, e, rtol=STEP, atol=noise, err_msg=name)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_any_other_primitive_takes_bfloat16_or_refuses_it(device: str) -> None:
     for name in sorted(set(CASES) - set(LOWERED) - ELSEWHERE):
         for case in CASES[name]:
@@ -227,7 +227,7 @@ def test_float32_and_bfloat16_give_float32(device: str) -> None:
     np.testing.assert_allclose((mean * 0.999 + (one * 3) * 0.001).numpy(), 1.002, rtol=1e-5)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_a_tensor_of_no_axes_lowers_nothing_and_raises_nothing(device: str) -> None:
     one, number = (alpha.full(shape, 1.0, dtype=dtype, device=device) for shape, dtype in (((3,), BF16), ((), F32)))
     for found in (one + number, number + one, one / number, number - one, one * number, number**one, one**number):
@@ -242,7 +242,7 @@ def test_written_in_place_a_tensor_keeps_its_dtype(device: str) -> None:
     assert high.add_(low).dtype == np.float32
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TENSOR_ARGUMENTS)
 def test_one_argument_of_bfloat16(device: str, name: str) -> None:
     """The numbers of float32, or a clear error; and each gradient has the dtype of its tensor."""
@@ -270,7 +270,7 @@ def test_one_argument_of_bfloat16(device: str, name: str) -> None:
                     assert tensor.grad is None or tensor.grad.dtype == tensor.dtype
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "function",
     [
@@ -322,7 +322,7 @@ def layers() -> dict[str, tuple[nn.Module, tuple[int, ...]]]:
     }
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["conv", "transposed", "linear", "block"])
 @pytest.mark.parametrize("dtype", [F32, BF16])
 def test_layers_take_and_give_bfloat16(device: str, name: str, dtype: str) -> None:

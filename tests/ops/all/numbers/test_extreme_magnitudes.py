@@ -111,7 +111,7 @@ def changes(scale: float) -> Callable[[np.ndarray], np.ndarray]:
     return lambda values: values * scale
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("scale", [HUGE, LARGE, TINY, CONSTANT])
 def test_every_function(device: str, scale: float) -> None:
@@ -158,7 +158,7 @@ LONG: dict[str, tuple[Callable[[alpha.Tensor], alpha.Tensor], np.ndarray]] = {
 }
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_sums_of_many_squares(device: str) -> None:
     """A sum of squares that is infinite, though the result is not: many large elements, or the smallest and largest."""

@@ -441,7 +441,7 @@ def test_integers_in_operators(device: str, name: str) -> None:
                 right_or_refused(BINARY[name], b, a, device=device)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_devices_agree_about_integers(dtype: str) -> None:
     """Integers that one device computes with are computed with on the other, too."""

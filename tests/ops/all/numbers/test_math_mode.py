@@ -225,7 +225,7 @@ def kept(on: Any, name: str, wanted: str, precision: str) -> set[float]:
     return {value for value in (FINE, COARSE) if np.array_equal(product(on, name, wanted, precision, value), [value])}
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("wanted", WANTED)
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("arch", ["cpu", *first_of("sm_80", *(arch for arch in ARCHS if arch != "sm_80"))])

@@ -79,7 +79,7 @@ def _peak(function: Callable[[int], Tensor], n: int) -> int:
             tracemalloc.stop()
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_along_an_axis() -> None:
     with trials() as trial:
         for name, function in ALONG.items():

@@ -30,7 +30,7 @@ AMPERE = Target("cuda", (8, 0), 108, 163 << 10)
 VIDEO = ConvAxes(8, 64, 64, 1, (axis(8, 3, 1, 1), axis(28, 3, 1, 1), axis(28, 3, 1, 1)))
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("part", first_of("first shapes", "other shapes"))
 @pytest.mark.parametrize("row", half_of(sample_of(OF_DEPTH_OR_DILATION)))
 def test_every_row_equals_the_formula(row: Configuration, part: str) -> None:
@@ -151,7 +151,7 @@ def test_pointwise_axes_become_images_or_pixels() -> None:
     assert as_2d(VIDEO, "cuda") is None
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", first_of("bf16", "float32"))
 def test_layers_with_a_depth_and_dilation(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """conv3d, its transpose and all gradients as by the pieces on the cpu."""

@@ -75,7 +75,7 @@ def shape_of(operator: str, s: ConvShape, device: CudaDevice) -> ConvShape:
     return cases.for_operator(operator, cases.with_tiles(s, device.properties.num_sms))
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("operator", "small"),
     [*((operator, s) for operator in (FORWARD, INPUT) for s in cases.SHAPES), (FORWARD, cases.STRIDED)],
@@ -99,7 +99,7 @@ def test_results(operator: str, small: ConvShape) -> None:
         assert relative_error(Y.astype("float64"), np.where(exact > 0, exact, 0.25 * exact)) < 5e-3
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("operator", [FORWARD, INPUT])
 def test_what_is_not_finite_stays_where_it_is(operator: str, bad: float) -> None:
@@ -125,7 +125,7 @@ def test_what_is_not_finite_stays_where_it_is(operator: str, bad: float) -> None
         np.testing.assert_array_equal(reached, touched.any(axis=(0, 1, 2)))
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("mean", [0.0, 1e3])
 @pytest.mark.parametrize("small", cases.SHAPES)
 def test_statistics(small: ConvShape, mean: float) -> None:
@@ -152,7 +152,7 @@ def test_statistics(small: ConvShape, mean: float) -> None:
     np.testing.assert_allclose(variance, exact.var(axis=0), rtol=1e-3)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("form", cases.STEPS)
 @pytest.mark.parametrize("small", cases.STEP_SHAPES)
 def test_first_steps(small: ConvShape, form: steps.Form) -> None:

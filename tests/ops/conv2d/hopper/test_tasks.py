@@ -67,7 +67,7 @@ def test_several_taps_do_not_stay() -> None:
         assert plan_configuration(problem, row, H200).launches[-1].defines["KEEP_B"] == 0
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(("K", "GN"), [(40, 68), pytest.param(128, 98, marks=pytest.mark.gate), (8, 63)])
 def test_a_filter_of_floats_that_stays_is_transposed_on_its_way(K: int, GN: int) -> None:
     """dX of a filter of one tap is one launch, whatever the channels of W."""
@@ -150,7 +150,7 @@ def test_a_filter_that_stays_is_read_once() -> None:
     assert two == 4 * 128 * 128 + 192 * 128
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("row", half_of(sample_of(ROWS)))
 def test_a_block_computes_many_tiles(row: Configuration) -> None:
     """Tiles have filters of one tap, with two steps of K, and of nine taps; last tiles and last steps are not full."""

@@ -16,7 +16,7 @@ from alpha.ops.conv2d.select.table import CONFIGURATIONS
 AMPERE = Target("cuda", (8, 0), 108)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     first_of(
@@ -38,7 +38,7 @@ def test_more_tiles_than_sms(name: str) -> None:
     assert relative_error(value.astype("float64"), exact) < limit
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -109,7 +109,7 @@ def tile_widths(v: Configuration, s: ConvShape) -> set[int]:
     return {x.defines["TILE_OW"] for x in made.launches if "TILE_OW" in x.defines}
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FEW)
 @pytest.mark.parametrize("v", smallest_of(ROWS))
 def test_few_images_fill_a_tile_with_their_pixels(v: Configuration, name: str) -> None:

@@ -101,7 +101,7 @@ def test_partial_sums_are_those_of_the_splits() -> None:
     assert (alone.parts, alone.partial_bytes) == (1, 0)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("gradient", [FLOAT32, BFLOAT16], ids=str)
 @pytest.mark.parametrize("name", ["bf16_64x64", "fp16x3_64x64", pytest.param("bf16_128x96", marks=pytest.mark.gate)])
 def test_unequal_splits_give_the_gradient(name: str, gradient: np.dtype) -> None:  # type: ignore[type-arg]

@@ -240,7 +240,7 @@ def target(arch: str) -> Target:
 TARGETS = {"cpu": Target("cpu"), **{arch: target(arch) for arch in GPUS}}
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @given(s=st.one_of(shapes(), shapes(True)))
 @settings(max_examples=60, deadline=None)
 def test_the_fastest_by_prediction_is_chosen(s: ConvShape) -> None:
@@ -304,7 +304,7 @@ def test_a_choice_needs_no_gpu() -> None:
                 assert choose(operator, s, on) is choose(operator, s, cuda_target(gpu(arch)))
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_drawn_shapes_reach_every_kernel() -> None:
     """The draw above means something only if it reaches every kernel."""
     rng = np.random.default_rng(0)

@@ -85,7 +85,7 @@ def lines() -> Iterator[str]:
                             yield f"  {operator:21} {arch} {precision:8} {x.entry} {macros} {sizes}"
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_plans_are_those_of_the_file() -> None:
     found, expected = list(lines()), FILE.read_text().splitlines()
     changed = [f"- {a}\n+ {b}" for a, b in zip(expected, found, strict=False) if a != b]

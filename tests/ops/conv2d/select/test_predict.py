@@ -65,7 +65,7 @@ def test_every_configuration_is_predicted_for_what_it_supports(arch: str, operat
                 assert found > 0, v.name
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_a_plan_launches_what_the_model_counts(operator: str) -> None:
     """The kernel itself, what prepares its operands, and the sum of partial sums."""

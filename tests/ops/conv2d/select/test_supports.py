@@ -136,7 +136,7 @@ def params() -> Iterator[Any]:
         yield pytest.param(row, id=f"{row.operator} {row.name}", marks=marks)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("row", half_of(params(), first=1))
 def test_a_row_computes_whatever_it_takes_near_a_shape(row: Configuration) -> None:
     check(row, everything=False)

@@ -16,7 +16,7 @@ TARGETS = (Target("cpu"), Target("cuda", (7, 5), 40), Target("cuda", (8, 0), 108
 AMPERE = Target("cuda", (8, 0), 108)
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 def test_every_shape_has_a_row(operator: str, target: Target) -> None:

@@ -70,7 +70,7 @@ def name(operator: str = FORWARD, precision: str = "float32") -> str:
     return choose(operator, SHAPE, cuda_target(alpha.get_device("cuda")), precision).name
 
 
-@pytest.mark.gate
+@pytest.mark.slow
 def test_every_operator_is_timed_on_the_device(
     gpu: Device, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
