@@ -109,14 +109,14 @@ def tile_area(row: Configuration) -> int:
 
 
 def sample_of(rows: Iterable[Configuration]) -> list[ParameterSet]:
-    """Rows of the table of convolutions as parameters: those that `make test` runs, and the others for `make gate`."""
+    """Rows of the table of convolutions; one of each kernel and precision is without the marker `gate`."""
     ordered = list(rows)
     sample = sample_names(ordered)
     return [pytest.param(row, id=row.name, marks=() if row.name in sample else pytest.mark.gate) for row in ordered]
 
 
 def half_of(parameters: Iterable[ParameterSet], first: int = 0) -> list[ParameterSet]:
-    """The parameters that `make test` runs, and every second one of the others from number `first` on.
+    """The parameters without the marker `gate`, and every second one of the others from number `first` on.
 
     For rules of which each row needs kernels of its own, beside one that is tried with all rows. ALPHA_GATE=all: all.
     """
@@ -127,12 +127,12 @@ def half_of(parameters: Iterable[ParameterSet], first: int = 0) -> list[Paramete
 
 
 def smallest_of(rows: Iterable[Configuration]) -> list[ParameterSet]:
-    """The rows of `sample_of` that `make test` runs, for rules that do not depend on the tile."""
+    """The rows of `sample_of` without the marker `gate`, for rules that do not depend on the tile."""
     return [row for row in sample_of(rows) if not row.marks]
 
 
 def first_of(*cases: Any) -> list[ParameterSet]:
-    """Cases of one rule as parameters: `make test` runs the first, `make gate` the others."""
+    """Cases of one rule as parameters: the first one, and the others with the marker `gate`."""
     return [pytest.param(case, id=str(case), marks=pytest.mark.gate if i else ()) for i, case in enumerate(cases)]
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 REPLACED = Tile(256, 64, MathMode.BF16)
 TILE = REPLACED._replace(ping_pong=True)
 GROUPS = 2  # warpgroups that take turns
-BLOCK_ROWS, BLOCK_BYTES = 16, 512  # of a warp's 16 channels, on their way from or to memory
+BLOCK_BYTES = 512  # 16 rows of a warp's 16 channels, on their way from or to memory
 STAGED_BLOCKS = 4  # of results, that a warp stores together
 FEWEST_STAGES = 3  # of input-row tiles
 FEWEST_IMAGES = 8  # of a tile; with fewer a thread would need more registers than it has
