@@ -37,7 +37,7 @@ docs: $(VENV)/docs.stamp  ## these pages and the API as a site that can be searc
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --config-file docs/site/mkdocs.yml $(ARGS)
 
 gate: $(VENV)/test.stamp  ## the other tests, an hour: all cases, every tile of every kernel with nvcc and emulated, mutants
-	$(PYTEST) --dist load --maxschedchunk 1 -m "slow or gate" $(ARGS)  # its tests are long: one at a time
+	$(PYTEST) -m "(slow or gate) and not (sanitize or parity)" $(ARGS)
 
 sanitize: $(VENV)/test.stamp  ## every kernel on the CPU under AddressSanitizer and UBSan
 	$(BIN)/python -m pytest -m sanitize tests/emulation $(ARGS)

@@ -32,7 +32,7 @@ from alpha.runtime.cuda.compile import nvcc_compiler
 from alpha.runtime.cuda.emulated.emulated_compiler import arch_number, entries, find_compiler
 
 Unit = tuple[str, tuple[str, ...]]  # file below cuda/, options of the compiler
-BATCH, SMALL_BATCH = 12, 48  # files; those of elementwise operators compile fast
+BATCH, SMALL_BATCH = 24, 48  # files; those of elementwise operators compile fast
 _SYSTEM = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<([^>]+)>", re.MULTILINE)
 _INCLUDED = re.compile(r"^#pragma ALPHA_INCLUDE (\S+)$", re.MULTILINE)
 _MARKER = re.compile(r'# \d+ "(.*?)"')  # the next line is of this file

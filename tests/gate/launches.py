@@ -217,19 +217,26 @@ def run_row(row: Configuration, s: ConvShape, on: DryDevice) -> None:
 
 
 def run_turns(row: Configuration, on: DryDevice) -> None:
-    """Run what two warpgroups in turns can do."""
+    """Run what two warpgroups in turns can do; of tiles of all widths, what needs most registers."""
     forward, num_sms = row.operator == conv2d_cases.FORWARD, on.properties.num_sms
-    for small in [*ping_pong_cases.SHAPES, *([ping_pong_cases.STRIDED] if forward else [])]:
-        s = ping_pong_cases.for_operator(row.operator, ping_pong_cases.with_tiles(small, num_sms))
-        names = conv2d_cases.OPERATORS[row.operator][1]
+
+    def large(small: ConvShape) -> ConvShape:
+        return ping_pong_cases.for_operator(row.operator, ping_pong_cases.with_tiles(small, num_sms))
+
+    names = conv2d_cases.OPERATORS[row.operator][1]
+    for s in map(large, [*ping_pong_cases.SHAPES, *([ping_pong_cases.STRIDED] if forward else [])]):
         first, second = (on.empty(getattr(s, name), conv2d_cases.arrays_of(row)) for name in names)
         bias = on.zeros((s.OC if forward else s.IC,), np.float32)
         for change in ((None, 1.0), (bias, 0.5)):
             compute(row, first, second, s, *change)
             if forward:
                 compute(row, first, second, s, *change, ChannelStatistics())
-    for small in () if forward else ping_pong_cases.STEP_SHAPES:
-        s = ping_pong_cases.for_operator(row.operator, ping_pong_cases.with_tiles(small, num_sms))
+    for s in map(large, ping_pong_cases.WIDTHS):
+        first, second = (on.empty(getattr(s, name), conv2d_cases.arrays_of(row)) for name in names)
+        compute(row, first, second, s, on.zeros((64,), np.float32), 0.5)
+        if forward:
+            compute(row, first, second, s, on.zeros((64,), np.float32), 0.5, ChannelStatistics())
+    for s in map(large, () if forward else ping_pong_cases.STEP_SHAPES):
         for form in ping_pong_cases.STEPS:
             assert conv2d_steps.launch_on_zeros(row, s, form, on)
 

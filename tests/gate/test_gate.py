@@ -126,6 +126,30 @@ def test_every_variant_row_is_recorded() -> None:
     assert recorded == {row.name for row in (*CONFIGURATIONS, *GROUPED) if row.device == "cuda"}
 
 
+@pytest.mark.slow
+def test_warpgroups_in_turns_are_compiled_for_tiles_of_every_width() -> None:
+    """With the epilogue, for which a thread needs most registers; and with a first step, for those that can have one.
+
+    Those of 32 pixels without a halo have no registers for statistics beside it.
+    """
+    found = {True: set(), False: set()}
+    for launch in set().union(*launches.record_rows("sm_90a").values()):
+        of = dict(option.removeprefix("-DALPHA_").partition("=")[::2] for option in launch.options)
+        if of.get("PING_PONG") == "1":
+            takes_step, width = launch.source.endswith("first_step.cu"), int(of["TILE_OW"])
+            if takes_step or of["EPILOGUE"] == "1":
+                found[takes_step].add((launch.source, width, int(of["TILE_IW"]) > width))
+    forms = [
+        (width, has_halo)
+        for width in (1, 2, 4, 8, 16, 32)
+        for has_halo in (False, True)
+        if (width, has_halo) != (1, True)
+    ]
+    sources = [f"conv2d/{operator}/sm90.cu" for operator in ("conv_v2", "ks_deconv")]
+    assert found[False] == {(source, *form) for source in sources for form in forms}
+    assert found[True] == {("conv2d/ks_deconv/sm90_first_step.cu", *form) for form in forms if form[0] >= 16}
+
+
 @pytest.mark.parametrize("name", launches.primitive_calls.CASES)
 def test_float64_is_computed_or_refused(name: str) -> None:
     """No kernel reads float64 arrays as float32 ones."""

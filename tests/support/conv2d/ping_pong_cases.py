@@ -23,10 +23,18 @@ SHAPES = [
     make(600, (2, 3), (24, 64), (3, 2), p=(1, 1)),
     UNUSED_TAPS,
 ]
-STEP_SHAPES = [SHAPES[0], make(9, (20, 32), (48, 64), (3, 3), p=(1, 1)), UNUSED_TAPS]  # tiles of 16 and of 32 pixels
+# tiles of 16 and of 32 pixels with a halo, then without one
+LINES = make(9, (20, 32), (48, 64), (3, 1), p=(1, 0))
+STEP_SHAPES = [SHAPES[0], make(9, (20, 32), (48, 64), (3, 3), p=(1, 1)), UNUSED_TAPS, LINES]
+# tiles of 1, 2, 4, 8, 16 and 32 pixels without a halo, then those with one: (filter, width of the map)
+WIDTHS = [
+    make(1, (4, width), (64, 64), (FH, FW), p=(FH // 2, FW // 2))
+    for (FH, FW), widths in (((3, 1), (1, 2, 4, 8, 16, 32)), ((1, 2), (5, 3)), ((1, 3), (8, 16, 32)))
+    for width in widths
+]
 STRIDED = make(40, (11, 9), (24, 40), (3, 3), (2, 2), (1, 1))  # for Y alone
 # where the sign of a first step is from, whether channels are added up, whether another gradient is added
-STEPS = [(FROM_X, True, False), (FROM_X, True, True), (FROM_Y, False, True)]
+STEPS = [(FROM_X, True, False), (FROM_X, True, True), (FROM_Y, False, True), (FROM_Y, True, False)]
 
 
 def for_operator(operator: str, s: ConvShape) -> ConvShape:

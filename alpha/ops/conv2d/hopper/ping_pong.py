@@ -25,9 +25,9 @@ BLOCK_BYTES = 512  # 16 rows of a warp's 16 channels, on their way from or to me
 STAGED_BLOCKS = 4  # of results, that a warp stores together
 FEWEST_STAGES = 3  # of input-row tiles
 FEWEST_IMAGES = 8  # of a tile; with fewer a thread would need more registers than it has
-LEAST_DEPTH, MOST_DEPTH = 2, 5  # blocks of the maps of a first step under way
+LEAST_DEPTH = 4  # blocks of the maps of a first step under way
+MOST_DEPTH = {1: 5, 2: 4}  # by the number of maps: three leave room for so few blocks that nothing is gained
 MOST_IMAGES_OF_STEP = 16  # of a tile
-MOST_MAPS = 2  # of a first step: three leave room for so few blocks that nothing is gained
 # static shared memory: StagedRows and ChannelSums::Shared of sm90/ping_pong.cuh; FirstStep::Shared
 RESULTS_BYTES = TILE.consumer_warps * STAGED_BLOCKS * BLOCK_BYTES + 4 * GROUPS * (2 * TILE.BN + 1)
 STEP_BYTES = 4 * TILE.BN * (3 + 2 * GROUPS) + TILE.consumer_warps * (32 * 16 + 4)
@@ -46,12 +46,11 @@ def stages(output: OutputTiles, K: int, taps: int, step: StepForm | None) -> Sta
     b, depth = taps * -(-K // TILE.BK), 0
     room = output_tiles.shared_bytes(1) - b * TILE.b_bytes - (RESULTS_BYTES if step is None else STEP_BYTES)
     if step is not None:
-        depth = min(MOST_DEPTH, max(0, room - FEWEST_STAGES * output.a_bytes) // maps_bytes(step, 1))
-        room -= maps_bytes(step, depth)
-        # for the others a thread would need more registers than it has; see tests/gate
-        fits = step.sign != NOT_RECTIFIED and output.images <= MOST_IMAGES_OF_STEP
-        if len(step.maps) > MOST_MAPS or depth < LEAST_DEPTH or not fits:
+        most = MOST_DEPTH.get(len(step.maps), 0)
+        depth = min(most, max(0, room - FEWEST_STAGES * output.a_bytes) // maps_bytes(step, 1))
+        if depth < LEAST_DEPTH:
             return None
+        room -= maps_bytes(step, depth)
     a = min(output_tiles.MAX_STAGES, max(0, room) // output.a_bytes)
     return Stages(a, b, depth) if a >= FEWEST_STAGES else None
 
@@ -59,6 +58,18 @@ def stages(output: OutputTiles, K: int, taps: int, step: StepForm | None) -> Sta
 def maps_bytes(step: StepForm, depth: int) -> int:
     """Bytes of shared memory for the maps of a first step: of FirstStep::Staged of sm90/first_step_channels.cuh."""
     return depth * len(step.maps) * TILE.consumer_warps * BLOCK_BYTES
+
+
+def has_registers(output: OutputTiles, epilogue: Epilogue) -> bool:
+    """Whether a thread has the registers for what is done beside the product. Without them the compiler spills some.
+
+    There is no formula. tests/gate compiles what this function, MOST_DEPTH and LEAST_DEPTH allow.
+    """
+    if epilogue.step is not None:
+        return epilogue.step.sign != NOT_RECTIFIED and output.images <= MOST_IMAGES_OF_STEP
+    has_halo = output.tile_iw > output.tile_ow
+    both = epilogue.changes_results and epilogue.statistics
+    return not both or has_halo or output.images > FEWEST_IMAGES
 
 
 def tiles_in_turns(s: ConvShape, tile: Tile, epilogue: Epilogue, num_sms: int, forward: bool) -> OutputTiles:
@@ -75,4 +86,5 @@ def tiles_in_turns(s: ConvShape, tile: Tile, epilogue: Epilogue, num_sms: int, f
     count = len(output.rows) * len(output.starts) * -(-s.N * output.tile_ow // TILE.BM) * across
     has_products = min(output.rows.min(), output.widths.min()) > 0
     whole = output.images >= FEWEST_IMAGES and has_products and count >= GROUPS * num_sms
-    return output if whole and stages(output, K, s.taps, epilogue.step) is not None else tiles_of(s, tile)
+    fits = has_registers(output, epilogue) and stages(output, K, s.taps, epilogue.step) is not None
+    return output if whole and fits else tiles_of(s, tile)
