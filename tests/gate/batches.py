@@ -49,6 +49,13 @@ class Text:
     unit: Unit
     headers: tuple[str, ...]  # of CUDA and C, which it includes first
     body: str
+    compiler: str  # and its flags
+
+    @property
+    def key(self) -> str:
+        """A hash of all that decides the report."""
+        content = "\0".join((self.compiler, self.unit[0], *self.headers, self.body))
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     @property
     def entries(self) -> list[str]:
@@ -61,13 +68,18 @@ class Text:
         return f"namespace unit{number} {{\n{body}\n}}\n"
 
 
-def logs(nvcc: Path, arch: str, units: Iterable[Unit]) -> dict[Unit, str]:
-    """Text that nvcc prints of each unit; `CompileError` of the first unit that it refuses."""
+def texts(nvcc: Path, arch: str, units: Iterable[Unit]) -> list[Text]:
+    """Texts of all units; `CompileError` of the first one that cannot be preprocessed."""
     identity = nvcc_compiler(nvcc, arch).identity
+    with ThreadPoolExecutor(os.cpu_count()) as pool, _system_headers() as folder:
+        return list(pool.map(lambda unit: preprocess(unit, arch, folder, identity), sorted(set(units))))
+
+
+def logs(nvcc: Path, arch: str, texts: Sequence[Text]) -> dict[Unit, str]:
+    """Text that nvcc prints of each unit; `CompileError` of the first unit that it refuses."""
     lock = config.cache_dir() / "reports" / f"{arch}.lock"  # another process waits, and then finds the reports
-    with one_builder(lock), ThreadPoolExecutor(os.cpu_count()) as pool, _system_headers() as folder:
-        texts = list(pool.map(lambda unit: preprocess(unit, arch, folder), sorted(set(units))))
-        places = {text.unit: _place(identity, text) for text in texts}
+    with one_builder(lock), ThreadPoolExecutor(os.cpu_count()) as pool:
+        places = {text.unit: _place(text) for text in texts}
         found = {unit: place.read_text() for unit, place in places.items() if place.is_file()}
         missing = [text for text in texts if text.unit not in found]
         batches = list(_batches(missing))
@@ -78,7 +90,7 @@ def logs(nvcc: Path, arch: str, units: Iterable[Unit]) -> dict[Unit, str]:
     return found
 
 
-def preprocess(unit: Unit, arch: str, system_headers: Path) -> Text:
+def preprocess(unit: Unit, arch: str, system_headers: Path, compiler: str) -> Text:
     """Text of a unit without the headers of CUDA, whose macros stay to be expanded when the batch is compiled."""
     source, options = unit
     root = source_root()
@@ -91,7 +103,7 @@ def preprocess(unit: Unit, arch: str, system_headers: Path) -> Text:
     if result.returncode:
         raise CompileError(f"{source} {' '.join(options)}\n{result.stderr}")
     headers = tuple(dict.fromkeys(_INCLUDED.findall(result.stdout)))
-    return Text(unit, headers, _as_one_file(_INCLUDED.sub("", result.stdout), root / source))
+    return Text(unit, headers, _as_one_file(_INCLUDED.sub("", result.stdout), root / source), compiler)
 
 
 def _as_one_file(preprocessed: str, source: Path) -> str:
@@ -177,9 +189,8 @@ def _by_number(log: str) -> dict[int, str] | None:
     return parts
 
 
-def _place(identity: str, text: Text) -> Path:
-    content = "\0".join((identity, text.unit[0], *text.headers, text.body))
-    return config.cache_dir() / "reports" / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.txt"
+def _place(text: Text) -> Path:
+    return config.cache_dir() / "reports" / f"{text.key}.txt"
 
 
 def _keep(place: Path, log: str) -> None:

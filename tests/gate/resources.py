@@ -1,27 +1,33 @@
 """Registers, shared memory and occupancy of the kernels, as nvcc's assembler reports them.
 
-python tests/gate/resources.py      # writes docs/kernels/resources.md
+python tests/gate/resources.py      # writes docs/kernels/resources.md and tests/golden/kernel_reports.txt
 """
 
 from __future__ import annotations
 
 import re
 import sys
+import warnings
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 import batches
-from launches import EXPRESSION, Launch, record
+import kept_reports
+from kept_reports import Report, Resources
+from launches import ALL, EXPRESSION, GPUS, Launch, in_turn, record, record_rare
 
 from alpha.runtime.cuda.compile import find_nvcc, nvcc_version
+from alpha.runtime.cuda.emulated.driver_emulated import DEFAULT_ARCH
+from alpha.runtime.cuda.emulated.emulated_compiler import compiler_version, find_compiler
 
 NVCC = find_nvcc()
 PAGE = Path(__file__).parents[2] / "docs" / "kernels" / "resources.md"
 SHOWN = ("sm_80", "sm_90a")
 COMMAND = "python tests/gate/resources.py"
+MOST_MISSING = 0.25  # of the reports, without which the gate takes long again
 LISTED = f"{EXPRESSION}a + b"  # a new expression is no new kernel
 
 
@@ -44,25 +50,8 @@ MULTIPROCESSORS = {
     "sm_100": Multiprocessor(64, 32, 228 << 10, 1 << 10),
     "sm_120": Multiprocessor(48, 24, 100 << 10, 1 << 10),
 }
+SHARED_UNIT = 128  # bytes of shared memory; whether nvcc pads to it depends on what is compiled beside a kernel
 PARTITION_REGISTERS, PARTITIONS, WARP = 16384, 4, 32  # of an SM, all architectures
-
-
-@dataclass(frozen=True)
-class Resources:
-    """Resources of one entry point, as ptxas reports them."""
-
-    registers: int
-    shared_bytes: int  # static
-    stack_bytes: int
-    spill_bytes: int
-
-
-@dataclass(frozen=True)
-class Report:
-    """Report on one compiled file: its entry points, and the warnings of the compiler."""
-
-    entries: dict[str, Resources]
-    warnings: list[str]
 
 
 _ENTRY = re.compile(
@@ -80,7 +69,7 @@ def read_report(log: str) -> Report:
         shared = re.search(r"(\d+) bytes smem", match["rest"])
         entries[match["entry"]] = Resources(
             int(match["registers"]),
-            int(shared.group(1)) if shared else 0,
+            -(-int(shared.group(1)) // SHARED_UNIT) * SHARED_UNIT if shared else 0,
             int(match["stack"]),
             int(match["stores"]) + int(match["loads"]),
         )
@@ -88,10 +77,48 @@ def read_report(log: str) -> Report:
 
 
 def compile_all(arch: str, launches: Iterable[Launch]) -> dict[batches.Unit, Report]:
-    """The report of everything that is launched, by `Launch.unit`; `CompileError` where nvcc refuses it."""
+    """The report of everything that is launched, by `Launch.unit`; `CompileError` where nvcc refuses it.
+
+    Reports that are kept are taken, but for a sample of them (kept_reports.py): `AssertionError` if nvcc now reports
+    another one of the same text.
+    """
     assert NVCC is not None
-    logs = batches.logs(NVCC, arch, {launch.unit for launch in launches})
-    return {unit: read_report(log) for unit, log in logs.items()}
+    texts = batches.texts(NVCC, arch, {launch.unit for launch in launches})
+    kept = {} if ALL else kept_reports.read()
+    taken = {
+        text.unit: kept[text.key]
+        for text in texts
+        if text.key in kept and not kept_reports.is_compiled_anyway(text.key)
+    }
+    missing = sum(text.key not in kept for text in texts)
+    if kept_reports.made_by() == compilers() and not ALL and missing > MOST_MISSING * len(texts):
+        warnings.warn(f"{missing} of {len(texts)} kernels of {arch} have no kept report: {COMMAND}", stacklevel=2)
+    compiled = _compile(arch, [text for text in texts if text.unit not in taken])
+    wrong = [
+        text.unit
+        for text in texts
+        if text.unit in compiled and kept.get(text.key, compiled[text.unit]) != compiled[text.unit]
+    ]
+    assert not wrong, f"{kept_reports.FILE} has other reports than nvcc of {wrong}: {COMMAND}"
+    return compiled | taken
+
+
+def _compile(arch: str, texts: Sequence[batches.Text]) -> dict[batches.Unit, Report]:
+    assert NVCC is not None
+    return {unit: read_report(log) for unit, log in batches.logs(NVCC, arch, texts).items()}
+
+
+def keep_all() -> None:
+    """Compile all that `make gate` does, and keep the reports."""
+    assert NVCC is not None
+    found = {}
+    for arch in GPUS:
+        launches = set(in_turn(arch)) | (_listed(arch) if arch in SHOWN else set())
+        launches |= record_rare(arch) if arch == DEFAULT_ARCH else set()
+        texts = batches.texts(NVCC, arch, {launch.unit for launch in launches})
+        reports = _compile(arch, texts)
+        found |= {text.key: reports[text.unit] for text in texts}
+    kept_reports.write(found, compilers(), COMMAND)
 
 
 def resident_blocks(arch: str, threads: int, registers: int, shared_bytes: int) -> int:
@@ -100,7 +127,7 @@ def resident_blocks(arch: str, threads: int, registers: int, shared_bytes: int) 
     warps = -(-threads // WARP)
     warp_registers = -(-registers * WARP // 256) * 256
     by_registers = PARTITION_REGISTERS // warp_registers * PARTITIONS // warps
-    shared = -(-shared_bytes // 128) * 128 + limits.reserved_bytes
+    shared = -(-shared_bytes // SHARED_UNIT) * SHARED_UNIT + limits.reserved_bytes
     by_shared = limits.shared_bytes // shared if shared else limits.blocks
     return min(limits.blocks, limits.warps // warps, by_registers, by_shared)
 
@@ -148,6 +175,13 @@ def release() -> str:
     return found.group(1) if found else "unknown"
 
 
+def compilers() -> str:
+    """Names of the compilers that decide the text of a kernel and its report: "nvcc V13.0.48, g++ 12.2.0"."""
+    found = re.search(r"V[\d.]+", nvcc_version(NVCC)) if NVCC else None
+    preprocessor = compiler_version(find_compiler()).partition("\n")[0]
+    return f"nvcc {found.group() if found else 'unknown'}, {preprocessor}"
+
+
 _INTRODUCTION = """# Registers, shared memory and occupancy
 
 Every kernel as the operators launch it, compiled by nvcc {nvcc} for two architectures. `{command}`
@@ -165,7 +199,7 @@ _HEAD = f"| kernel | configurations | threads | shared | {_OF_ARCHITECTURES} |"
 
 def _configurations(arch: str) -> dict[tuple[str, str], dict[tuple[str, ...], Configuration]]:
     """Configurations of each kernel (file, entry), by the options of the compiler."""
-    launches = [x for x in record(arch) if LISTED in x.options or not any(o.startswith(EXPRESSION) for o in x.options)]
+    launches = _listed(arch)
     reports = compile_all(arch, launches)
     kernels: dict[tuple[str, str], dict[tuple[str, ...], Configuration]] = defaultdict(dict)
     for launch in sorted(launches, key=lambda x: (x.shared_bytes, x.threads)):  # the largest one stays
@@ -177,9 +211,15 @@ def _configurations(arch: str) -> dict[tuple[str, str], dict[tuple[str, ...], Co
     return kernels
 
 
+def _listed(arch: str) -> set[Launch]:
+    """The launches whose kernels are on the page."""
+    return {x for x in record(arch) if LISTED in x.options or not any(o.startswith(EXPRESSION) for o in x.options)}
+
+
 if __name__ == "__main__":
     if NVCC is None:
         sys.exit("nvcc is not found: set CUDA_HOME, or put nvcc on PATH")
     PAGE.parent.mkdir(parents=True, exist_ok=True)
+    keep_all()
     PAGE.write_text(page())
-    print(f"wrote {PAGE}")
+    print(f"wrote {PAGE} and {kept_reports.FILE}")

@@ -48,7 +48,7 @@ def builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def logs() -> dict[batches.Unit, str]:
     assert resources.NVCC is not None
-    return batches.logs(resources.NVCC, "sm_80", UNITS)
+    return batches.logs(resources.NVCC, "sm_80", batches.texts(resources.NVCC, "sm_80", UNITS))
 
 
 def test_a_batch_reports_what_each_file_alone_does(builds: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +57,7 @@ def test_a_batch_reports_what_each_file_alone_does(builds: list[str], monkeypatc
     assert logs().keys() == together.keys()
     assert builds == ["batch.cu"]  # the second time they are kept
     monkeypatch.setattr(batches, "BATCH", 1)
-    monkeypatch.setattr(batches, "_place", lambda identity, text: Path("/nowhere"))
+    monkeypatch.setattr(batches, "_place", lambda text: Path("/nowhere"))
     monkeypatch.setattr(batches, "_keep", lambda place, log: None)
     assert {unit: resources.read_report(log) for unit, log in logs().items()} == together
     assert [report.entries["scale"].shared_bytes for report in together.values()] == [128, 256, 128]

@@ -128,9 +128,9 @@ def test_every_variant_row_is_recorded() -> None:
 
 @pytest.mark.slow
 def test_warpgroups_in_turns_are_compiled_for_tiles_of_every_width() -> None:
-    """With the epilogue, for which a thread needs most registers; and with a first step, for those that can have one.
+    """Kernels with the epilogue, for which a thread needs most registers, and with a first step where one is taken.
 
-    Those of 32 pixels without a halo have no registers for statistics beside it.
+    Tiles of 32 pixels without a halo leave no registers for statistics beside the epilogue.
     """
     found = {True: set(), False: set()}
     for launch in set().union(*launches.record_rows("sm_90a").values()):

@@ -61,7 +61,7 @@ def maps_bytes(step: StepForm, depth: int) -> int:
 
 
 def has_registers(output: OutputTiles, epilogue: Epilogue) -> bool:
-    """Whether a thread has the registers for what is done beside the product. Without them the compiler spills some.
+    """True if a thread has the registers for what is done beside the product. Without them the compiler spills some.
 
     There is no formula. tests/gate compiles what this function, MOST_DEPTH and LEAST_DEPTH allow.
     """
