@@ -7,7 +7,8 @@ file that is compiled alone. If a batch does not compile, or if nvcc prints anyt
 the batch are compiled alone, so that each message names its file. That takes several times as long, so Python warns if
 nothing is wrong with the files themselves.
 
-A report is kept in `<cache>/reports/` under the hash of the preprocessed text and of the compiler with its flags.
+What nvcc prints is cached in `<cache>/reports/` under the hash of the preprocessed text and of the compiler with its
+flags.
 """
 
 from __future__ import annotations

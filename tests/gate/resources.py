@@ -176,7 +176,7 @@ def release() -> str:
 
 
 def compilers() -> str:
-    """Names of the compilers that decide the text of a kernel and its report: "nvcc V13.0.48, g++ 12.2.0"."""
+    """Names of the compilers that decide a kernel's text and report: "nvcc V13.0.88, g++ (Debian 12.2.0-14) 12.2.0"."""
     found = re.search(r"V[\d.]+", nvcc_version(NVCC)) if NVCC else None
     preprocessor = compiler_version(find_compiler()).partition("\n")[0]
     return f"nvcc {found.group() if found else 'unknown'}, {preprocessor}"
@@ -212,7 +212,7 @@ def _configurations(arch: str) -> dict[tuple[str, str], dict[tuple[str, ...], Co
 
 
 def _listed(arch: str) -> set[Launch]:
-    """The launches whose kernels are on the page."""
+    """Launches whose kernels are on the page."""
     return {x for x in record(arch) if LISTED in x.options or not any(o.startswith(EXPRESSION) for o in x.options)}
 
 

@@ -132,13 +132,15 @@ def test_warpgroups_in_turns_are_compiled_for_tiles_of_every_width() -> None:
 
     Tiles of 32 pixels without a halo leave no registers for statistics beside the epilogue.
     """
-    found = {True: set(), False: set()}
+    with_epilogue, with_step = set(), set()
     for launch in set().union(*launches.record_rows("sm_90a").values()):
         of = dict(option.removeprefix("-DALPHA_").partition("=")[::2] for option in launch.options)
         if of.get("PING_PONG") == "1":
-            takes_step, width = launch.source.endswith("first_step.cu"), int(of["TILE_OW"])
-            if takes_step or of["EPILOGUE"] == "1":
-                found[takes_step].add((launch.source, width, int(of["TILE_IW"]) > width))
+            form = (launch.source, int(of["TILE_OW"]), int(of["TILE_IW"]) > int(of["TILE_OW"]))
+            if launch.source.endswith("first_step.cu"):
+                with_step.add(form)
+            elif of["EPILOGUE"] == "1":
+                with_epilogue.add(form)
     forms = [
         (width, has_halo)
         for width in (1, 2, 4, 8, 16, 32)
@@ -146,8 +148,8 @@ def test_warpgroups_in_turns_are_compiled_for_tiles_of_every_width() -> None:
         if (width, has_halo) != (1, True)
     ]
     sources = [f"conv2d/{operator}/sm90.cu" for operator in ("conv_v2", "ks_deconv")]
-    assert found[False] == {(source, *form) for source in sources for form in forms}
-    assert found[True] == {("conv2d/ks_deconv/sm90_first_step.cu", *form) for form in forms if form[0] >= 16}
+    assert with_epilogue == {(source, *form) for source in sources for form in forms}
+    assert with_step == {("conv2d/ks_deconv/sm90_first_step.cu", *form) for form in forms if form[0] >= 16}
 
 
 @pytest.mark.parametrize("name", launches.primitive_calls.CASES)

@@ -28,7 +28,7 @@ class Text:
 
 @pytest.fixture
 def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The keys of what is compiled, whose reports are SOUND; the file of reports is an empty folder's."""
+    """Keys of what is compiled, whose reports are SOUND. The file of reports is in `tmp_path`, made by another nvcc."""
     found: list[str] = []
 
     def compile_texts(arch: str, texts: list[Text]) -> dict[object, Report]:
@@ -36,7 +36,8 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return {text.unit: SOUND for text in texts}
 
     monkeypatch.setattr(kept_reports, "read", lambda read=kept_reports.read: read(tmp_path / "reports"))
-    monkeypatch.setattr(kept_reports, "made_by", lambda: "")
+    monkeypatch.setattr(kept_reports, "made_by", lambda: "nvcc 1")
+    monkeypatch.setattr(resources, "compilers", lambda: "nvcc 2")
     monkeypatch.setattr(resources.batches, "texts", lambda nvcc, arch, units: [Text(unit) for unit in sorted(units)])
     monkeypatch.setattr(resources, "_compile", compile_texts)
     monkeypatch.setattr(resources, "NVCC", Path("nvcc"))
@@ -83,8 +84,13 @@ def test_a_kept_report_that_is_not_nvccs_is_found(tmp_path: Path, compiled: list
         resources.compile_all("sm_80", launches("0" * 16))
 
 
-def test_many_missing_reports_are_said(tmp_path: Path, compiled: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_missing_reports_are_said_if_the_same_compilers_made_the_file(
+    tmp_path: Path, compiled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = ["1" * 16, "2" * 16, "3" * 16]
+    kept_reports.write({keys[0]: SOUND}, "nvcc", "command", tmp_path / "reports")
+    resources.compile_all("sm_80", launches(*keys))
+    assert compiled == keys[1:]
     monkeypatch.setattr(kept_reports, "made_by", resources.compilers)
-    kept_reports.write({"1" * 16: SOUND}, resources.compilers(), "command", tmp_path / "reports")
     with pytest.warns(UserWarning, match="2 of 3 kernels of sm_80 have no kept report"):
-        resources.compile_all("sm_80", launches("1" * 16, "2" * 16, "3" * 16))
+        resources.compile_all("sm_80", launches(*keys))

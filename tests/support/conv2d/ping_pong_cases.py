@@ -23,8 +23,8 @@ SHAPES = [
     make(600, (2, 3), (24, 64), (3, 2), p=(1, 1)),
     UNUSED_TAPS,
 ]
-# tiles of 16 and of 32 pixels with a halo, then without one
 LINES = make(9, (20, 32), (48, 64), (3, 1), p=(1, 0))
+# tiles of 16 and of 32 pixels with a halo, then without one
 STEP_SHAPES = [SHAPES[0], make(9, (20, 32), (48, 64), (3, 3), p=(1, 1)), UNUSED_TAPS, LINES]
 # tiles of 1, 2, 4, 8, 16 and 32 pixels without a halo, then those with one: (filter, width of the map)
 WIDTHS = [
