@@ -38,6 +38,7 @@ from bench.torch_side import TorchSide
 
 import alpha
 from alpha.core.numerics import PRECISIONS
+from alpha.errors import AlphaError
 from alpha.train import make_folder, new_folder
 from alpha.train.commands.command_line import Parser, command, names, path, positive_float
 
@@ -90,6 +91,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="time forward with the statistics of its channels, for batch normalisation, too: "
         "by a pass of their own, and found with the convolution",
     )
+    add(
+        "--first-steps",
+        action="store_true",
+        help="time dX with the first step of the gradient behind it, too: of a rectifier, and of a batch normalisation "
+        "with one, without and with a sum of two gradients; those that the chosen kernel takes, on a GPU",
+    )
     add("--alone", action="store_true", help="without PyTorch's times")
     add("--unchecked", action="store_true", help="without the errors against float64, which take longer than the times")
     add("--device", choices=["auto", "cpu", "cuda"], default="auto")
@@ -103,6 +110,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     args = parser.parse_args(arguments)
     args.cases = distinct(case for group in args.cases or [parse_cases("paper")] for case in group)
     args.cases = args.cases[args.part[0] :: args.part[1]]
+    args.fused = {"statistics": args.statistics, "first-steps": args.first_steps}
+    args.fused = [name for name, wanted in args.fused.items() if wanted]
     args.command = " ".join(["python examples/bench_conv.py", *arguments])
     return args
 
@@ -122,6 +131,8 @@ class Bench:
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
         self.device = alpha.get_device(args.device)
+        if args.first_steps and self.device.name == "cpu":
+            raise AlphaError("--first-steps times kernels of a GPU, and the device is cpu")
         side = torch_side(on_gpu(self.device))
         self.source = side or NumpySide()
         self.peer = None if args.alone else side
@@ -149,7 +160,7 @@ class Bench:
                 for operator in self.operators(case)
                 for precision in self.args.precision
             ),
-            self.args.statistics,
+            self.args.fused,
         )
 
     def rows(self, case: Case) -> Iterator[Row]:
@@ -182,7 +193,7 @@ class Bench:
         exact: np.ndarray | None,
     ) -> Row:
         s = case.shape
-        ours = self.ours.contestants(operator, s, arrays, self.args.configurations, self.args.statistics)
+        ours = self.ours.contestants(operator, s, arrays, self.args.configurations, self.args.fused)
         theirs = self.peer.contestants(operator, s, operands, name) if self.peer else []
         times = measure([*ours, *theirs], self.args.budget_ms)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -14,8 +14,10 @@ from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array
 from alpha.ops import conv2d
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
+from alpha.ops.conv2d.launch import prepare
+from alpha.ops.conv2d.magnitudes import needs_magnitude
 from alpha.ops.conv2d.plan import compute
-from alpha.ops.conv2d.problem import seen_by_kernels
+from alpha.ops.conv2d.problem import INPUT, Epilogue, seen_by_kernels
 from alpha.ops.conv2d.select import time_model
 from alpha.ops.conv2d.select.choose import applicable, choose
 from alpha.ops.conv2d.select.grouped_table import GROUPED
@@ -23,6 +25,9 @@ from alpha.ops.conv2d.select.product_table import PRODUCTS
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.select.time_model import predicted_ms
 from alpha.ops.conv2d.shape import ConvShape
+from alpha.ops.conv2d.step_form import StepForm
+from alpha.ops.kernel.plan import Plan
+from alpha.ops.kernel.rectifier import FROM_X, FROM_Y, Rectifier, RectifierStep
 from alpha.ops.normalization.batch_norm import channel_statistics
 from alpha.runtime import Device, DeviceArray
 from alpha.runtime.cuda.compile import compile_units
@@ -47,9 +52,14 @@ class AlphaSide:
         self.clock: Clock = event_clock(device, FILL_BYTES) if on_gpu(device) else WallClock()
 
     def contestants(
-        self, operator: Operator, s: ConvShape, arrays: dict[str, Array], every: bool, statistics: bool = False
+        self, operator: Operator, s: ConvShape, arrays: dict[str, Array], every: bool, fused: Collection[str] = ()
     ) -> list[Contestant]:
-        """The row that is chosen, under its name; if wanted the others that can, and Y with its statistics."""
+        """The row that is chosen, under its name; if wanted every other row that can.
+
+        Args:
+            fused: "statistics" adds Y with the statistics of its channels, "first-steps" adds dX with each first step
+                of the gradient behind it that the chosen kernel takes.
+        """
         target = conv2d.CPU if self.device.name == "cpu" else conv2d.cuda_target(self.device)
         first, second = (arrays[name] for name in operator.operands)
         precision = alpha.get_precision()
@@ -59,11 +69,37 @@ class AlphaSide:
             for v in applicable(operator.key, s, target, precision):
                 if v.precision == precision:
                     calls.setdefault(v.name, partial(compute, v, first, second, s))
-        if statistics and operator.result == "Y":
+        if "statistics" in fused and operator.result == "Y":
             calls["then statistics"] = partial(_with_moments, first, second, s, precision, True)
             calls["with statistics"] = partial(_with_moments, first, second, s, precision, False)
+        if "first-steps" in fused and operator.result == "dX" and self.device.name == "cuda":
+            calls |= self._first_steps(first, second, s, precision)
         take = partial(self._take, operator.result)
         return [Contestant(name, call, self.clock, take) for name, call in calls.items()]
+
+    def _first_steps(self, dY: Array, W: Array, s: ConvShape, precision: str) -> dict[str, Callable[[], Array]]:
+        """Calls of dX with a first step, by what lies behind: those that the kernel takes.
+
+        Their arrays are such that the step multiplies by 1 and adds 0, so each result is dX.
+        """
+        device: Any = self.device
+        X, zeros = device.upload(np.ones(s.X, dY.dtype)), device.zeros(s.X, dY.dtype)
+        mean, bias = (device.zeros((s.IC,), FLOAT32) for _ in range(2))
+        var, weight = (device.upload(np.ones((s.IC,), FLOAT32)) for _ in range(2))
+        columns = {"mean": mean, "var": var, "weight": weight, "bias": bias, "eps": 1e-5, "smallest": 1e-5}
+        steps = {
+            "step: rectifier": RectifierStep(Rectifier(), FROM_Y, {"Y": X}),
+            "step: norm, rectifier": RectifierStep(Rectifier(), FROM_X, {"X": X}, columns),
+            "step: sum, norm, rectifier": RectifierStep(Rectifier(), FROM_X, {"X": X}, columns),
+        }
+        steps["step: sum, norm, rectifier"].other = zeros
+        calls: dict[str, Callable[[], Array]] = {}
+        for name, step in steps.items():
+            epilogue = Epilogue(step=StepForm.of(step, needs_magnitude(dY)))
+            plan, operands = prepare(INPUT, (dY, W), s, precision, None, 1.0, epilogue)
+            if plan.facts.get("takes step"):
+                calls[name] = partial(_launched, plan, device, {**operands, **step.operands})
+        return calls
 
     def predicted_ms(self, operator: Operator, s: ConvShape, name: str) -> float | None:
         """Time in ms that the model predicts for a configuration; None on the cpu, and for other contestants."""
@@ -75,7 +111,7 @@ class AlphaSide:
         target = conv2d.cuda_target(self.device)
         return predicted_ms(v, seen_by_kernels(s, target), target)
 
-    def compile(self, rounds: Iterable[Round], statistics: bool) -> None:
+    def compile(self, rounds: Iterable[Round], fused: Collection[str] = ()) -> None:
         """Compile what all contestants of these rounds launch, as many kernels at once as there are cores.
 
         It takes them from a dry run on a device without memory.
@@ -91,7 +127,7 @@ class AlphaSide:
                     name: dry.device.empty(getattr(s, name.removeprefix("d")), dtype) for name in operator.operands
                 }
                 with alpha.precision(precision):
-                    for contestant in dry.contestants(operator, s, arrays, every, statistics):
+                    for contestant in dry.contestants(operator, s, arrays, every, fused):
                         contestant.call()
         compile_units(device.driver, [launch.unit for launch in found])
 
@@ -122,6 +158,12 @@ class AlphaSide:
         else:
             host = self.device.download(result)
         return np.asarray(part.of(name, host))
+
+
+def _launched(plan: Plan, device: Any, operands: dict[str, Any]) -> Array:
+    """The result dX of a plan."""
+    dX: Array = plan.launch(device, operands)["dX"]
+    return dX
 
 
 def _with_moments(X: Array, W: Array, s: ConvShape, precision: str, own_pass: bool) -> Array:

@@ -72,6 +72,14 @@ def test_alone(device: str, tmp_path: Path) -> None:
     assert "| 48x3x3x16 -> 8, 3x3 / 1 | given |" in page
 
 
+def test_first_steps_are_kernels_of_a_gpu(tmp_path: Path) -> None:
+    result = run("--device", "cpu", "--first-steps", "--cases", "4,8,16,6,3,2", "--output", str(tmp_path / "new"))
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "--first-steps times kernels of a GPU, and the device is cpu" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.torch
 def test_against_pytorch(tmp_path: Path) -> None:

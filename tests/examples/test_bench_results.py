@@ -10,6 +10,7 @@ from typing import Any
 import conv2d_reference
 import numpy as np
 import pytest
+from conv2d_cases import hopper
 
 import alpha
 from alpha import get_device
@@ -110,6 +111,25 @@ def test_a_result_is_taken_from_either_device(room: Rooms, device: str) -> None:
         assert clock.elapsed_ms(start, clock.mark()) > 0
 
 
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_a_first_step_changes_nothing_but_the_time(room: Rooms, precision: str) -> None:
+    """Each first step that the chosen kernel takes is timed, and gives the dX of the kernel without one."""
+    side, s = room("alpha_side").AlphaSide(hopper(2)), room("cases").square(8, 64, 64, 20, 3, 1)
+    arrays = side.arrays(room("numpy_side").NumpySide().draw(s), side.dtype(precision))
+    operator = room("operators").OPERATORS["dX"]
+    part = operator.part(s)
+    with alpha.precision(precision):
+        chosen, *steps = side.contestants(operator, s, arrays, False, ["first-steps", "statistics"])
+        assert [each.name for each in steps] == [
+            "step: rectifier",
+            "step: norm, rectifier",
+            "step: sum, norm, rectifier",
+        ]
+        dX = chosen.take(chosen.call(), part)
+        for each in steps:
+            np.testing.assert_array_equal(each.take(each.call(), part), dX)
+
+
 def test_all_kernels_are_compiled_before_the_first_timing(
     room: Rooms, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -118,7 +138,7 @@ def test_all_kernels_are_compiled_before_the_first_timing(
     monkeypatch.setattr(sides, "compile_units", lambda driver, found: units.extend(found))
     s = room("cases").square(3, 8, 72, 50, 3, 1)
     precisions = ("float32", "bf16")
-    side.compile([(o, s, precision, True) for o in operators.values() for precision in precisions], statistics=False)
+    side.compile([(o, s, precision, True) for o in operators.values() for precision in precisions])
     wanted = set()
     dry = sides.DryDevice.double(side.device.properties)
     with dry.driver.noting() as found:
