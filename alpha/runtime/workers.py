@@ -79,11 +79,11 @@ def parallel_for(
 ) -> None:
     """Call `body(start, stop)` over [0, length) in chunks of `grain`, on all workers; raises what a chunk raised.
 
-    No chunk runs any more when it returns or raises, also if an interrupt has cut it off.
+    No chunk begins after an error. None runs any more when it returns or raises, also if an interrupt has cut it off.
 
     Args:
         blas: the chunks call BLAS, which then has one thread in each. Inside a chunk further calls run serially.
-        abandon: is called after an error, so that chunks that wait for other chunks end.
+        abandon: is called after an error in any thread, so that chunks that wait for other chunks end.
     """
     grain = max(1, grain)
     workers = 1 if length <= grain else min(count(), -(-length // grain))
@@ -100,11 +100,16 @@ def parallel_for(
     stopped = False
 
     def run() -> None:
+        nonlocal stopped
         _inside.chunk = True
         try:
             with np.errstate(**errors), limit:
                 while not stopped and (start := next(starts)) < length:
                     body(start, min(start + grain, length))
+        except BaseException:
+            stopped = True
+            abandon()
+            raise
         finally:
             _inside.chunk = False
 

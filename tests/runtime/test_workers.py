@@ -248,15 +248,18 @@ def test_no_chunk_runs_after_an_interrupt(monkeypatch: pytest.MonkeyPatch, where
     assert not running
 
 
-def test_an_interrupt_between_two_chunks_of_a_sum_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The part that was cut off never comes; those that wait for it do not wait for ever."""
+@pytest.mark.parametrize("by_caller", [True, False])
+def test_an_interrupt_between_two_chunks_of_a_sum_ends_it(monkeypatch: pytest.MonkeyPatch, by_caller: bool) -> None:
+    """The part that was cut off never comes, whichever thread had it; those that wait for it do not wait for ever."""
     monkeypatch.setenv("ALPHA_CPU_THREADS", "3")
-    used = workers.parallel_for
+    used, raised = workers.parallel_for, threading.Event()
 
     def cut(length: int, grain: int, body: Callable[[int, int], object], **rest: Any) -> None:
         def first(start: int, stop: int) -> None:
-            if start == 0:
+            if (threading.current_thread() is threading.main_thread()) == by_caller:
+                raised.set()
                 raise KeyboardInterrupt
+            raised.wait(child.HANG_S)
             body(start, stop)
 
         used(length, grain, first, **rest)
