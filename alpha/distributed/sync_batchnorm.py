@@ -19,7 +19,7 @@ from alpha.nn.lazy import LazyModuleMixin
 from alpha.ops.array.creation import full, ones, zeros
 from alpha.ops.array.joining import cat
 from alpha.ops.kernel.arguments import check_arguments
-from alpha.ops.normalization.batch_norm import batch_norm_apply, batch_norm_gradients, channel_statistics
+from alpha.ops.normalization.batch_norm_primitives import batch_norm_apply, batch_norm_gradients, channel_statistics
 from alpha.runtime.ranks import world_size
 
 

@@ -22,13 +22,16 @@ from alpha.nn import functional as F
 from alpha.nn import init
 from alpha.nn.convolution import Conv2d
 from alpha.nn.init import Resets
+from alpha.nn.pooling import MaxPool2d
 from alpha.ops.array.creation import zeros, zeros_like
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.kernel.rectifier import IDENTITY, AffineRectified, rectifier_of
-from alpha.ops.normalization.batch_norm import BatchStatistics, check_eps
+from alpha.ops.normalization.batch_norm import check_eps
+from alpha.ops.normalization.batch_norm_primitives import BatchStatistics
 from alpha.ops.normalization.conv_batch_norm import conv_batch_norm as joint
 from alpha.ops.normalization.group import shape_of_axes
+from alpha.ops.pooling.pool_shape import Windows
 from alpha.runtime.recording import state as listening
 
 __all__ = [
@@ -102,8 +105,9 @@ class _BatchNorm(Resets):
         statistics: ChannelStatistics | None = None,
         residual: Tensor | None = None,
         activation: Activation | None = None,
+        pool: Windows | None = None,
     ) -> Tensor:
-        """`statistics`, `residual` and `activation`: see `F.batch_norm`.
+        """`statistics`, `residual`, `activation` and `pool`: see `F.batch_norm`.
 
         Raises:
             ShapeError: x has another number of axes than the layer is for.
@@ -114,7 +118,7 @@ class _BatchNorm(Resets):
             if not self.track_running_stats:
                 mean = var = None
             elif self.momentum is None or self.bias_correction:
-                return self._counted(x, statistics, residual, activation)
+                return self._counted(x, statistics, residual, activation, pool)
             elif self.num_batches_tracked is not None and not repeating():
                 self.num_batches_tracked.add_(1)
         return F.batch_norm(
@@ -129,10 +133,16 @@ class _BatchNorm(Resets):
             statistics=statistics,
             residual=residual,
             activation=activation,
+            pool=pool,
         )
 
     def _counted(
-        self, x: Tensor, statistics: ChannelStatistics | None, residual: Tensor | None, activation: Activation | None
+        self,
+        x: Tensor,
+        statistics: ChannelStatistics | None,
+        residual: Tensor | None,
+        activation: Activation | None,
+        pool: Windows | None,
     ) -> Tensor:
         """A training batch whose share depends on how many there were."""
         running = [old for old in (self.running_mean, self.running_var) if old is not None]
@@ -149,6 +159,7 @@ class _BatchNorm(Resets):
             statistics=statistics,
             residual=residual,
             activation=activation,
+            pool=pool,
         )
         if mean is not None and var is not None and not repeating():
             with no_grad():
@@ -266,14 +277,28 @@ def computes(layer: Module, kind: type[Module]) -> bool:
     return isinstance(layer, kind) and type(layer).forward is kind.forward and "forward" not in vars(layer)
 
 
+def joined_pool(
+    norm: Module, activation: Activation | None, residual: Tensor | None, pool: Module | None
+) -> Windows | None:
+    """The windows of a maximum pool that a call of a batch normalisation computes, too; None if it must not."""
+    if not (type(pool) is MaxPool2d and computes(pool, MaxPool2d) and is_plain(pool)) or pool.return_indices:
+        return None
+    if not (type(norm) is BatchNorm2d and computes(norm, _BatchNorm) and is_plain(norm)) or residual is not None:
+        return None
+    if isinstance(activation, Module) and hooks_act(activation):
+        return None
+    return pool.windows if activation is None or rectifier_of(activation) is not None else None
+
+
 def batch_norm_activation(
     norm: Module,
     x: Tensor,
     activation: Activation | None = None,
     residual: Tensor | None = None,
     statistics: ChannelStatistics | None = None,
+    pool: Module | None = None,
 ) -> Tensor:
-    """`activation(norm(x) + residual)`; the kernels of the batch normalisation compute the rest, too, if they can.
+    """`pool(activation(norm(x) + residual))`; the kernels of the batch normalisation compute all of it, if they can.
 
     They can with ReLU, ReLU6 and leaky ReLU of a positive slope, see `F.batch_norm`. A norm of another kind, as
     GroupNorm or Identity, and a layer with hooks or with a `forward` of its own are called by themselves, so that all
@@ -286,10 +311,17 @@ def batch_norm_activation(
         activation: a layer or a function of one tensor; None: there is none.
         residual: what is added before the activation; None: nothing.
         statistics: of x, see `F.batch_norm`.
+        pool: a layer that is applied at last; None: there is none. The kernels compute that of a MaxPool2d, see
+            `F.batch_norm`.
     """
+    windows = joined_pool(norm, activation, residual, pool)
+    if pool is not None and windows is None:
+        y = batch_norm_activation(norm, x, activation, residual, statistics)
+        return pool(y)  # type: ignore[no-any-return]
     known = computes(norm, _BatchNorm) or type(norm) is Folded
     if known and is_plain(norm) and not (isinstance(activation, Module) and hooks_act(activation)):
-        return norm(x, statistics, residual, activation)  # type: ignore[no-any-return]
+        behind = {} if windows is None else {"pool": windows}
+        return norm(x, statistics, residual, activation, **behind)  # type: ignore[no-any-return]
     y = norm(x, statistics) if known and not sees_gradients(norm) else norm(x)
     if residual is not None:
         y = y + residual
@@ -304,8 +336,9 @@ def conv_batch_norm(
     residual: Tensor | None = None,
     *,
     between: float | None = None,
+    pool: Module | None = None,
 ) -> Tensor:
-    """`activation(norm(conv(x)) + residual)`, in as few passes over memory as the kernels can.
+    """`pool(activation(norm(conv(x)) + residual))`, in as few passes over memory as the kernels can.
 
     In training the kernel of the convolution computes the channel statistics, if it can. The batch normalisation then
     reads the result of the convolution one time less. The rest is as in `batch_norm_activation`: each of the layers may
@@ -316,15 +349,18 @@ def conv_batch_norm(
     Args:
         between: the slope of a rectifier between the two layers, which the convolution, a Conv2d, computes; None: there
             is none.
+        pool: a layer that is applied at last, see `batch_norm_activation`. The result then has its shape.
     """
+    if pool is not None and joined_pool(norm, activation, residual, pool) is None:
+        return pool(conv_batch_norm(conv, norm, x, activation, residual, between=between))  # type: ignore[no-any-return]
     behind = () if between is None else (None, between)
     if not (isinstance(norm, _BatchNorm) and norm.uses_batch and computes(conv, Conv2d)) or sees_gradients(conv):
-        return batch_norm_activation(norm, conv(x, *behind), activation, residual)
-    y = _as_one_operator(conv, norm, x, activation, residual) if between is None else None
+        return batch_norm_activation(norm, conv(x, *behind), activation, residual, pool=pool)
+    y = _as_one_operator(conv, norm, x, activation, residual) if between is None and pool is None else None
     if y is not None:
         return y
     statistics = ChannelStatistics()
-    return batch_norm_activation(norm, conv(x, statistics, between), activation, residual, statistics)
+    return batch_norm_activation(norm, conv(x, statistics, between), activation, residual, statistics, pool)
 
 
 def _as_one_operator(

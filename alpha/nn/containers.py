@@ -9,7 +9,15 @@ from alpha.core.tensor import Tensor
 from alpha.module.hooks import hooks_act, is_plain
 from alpha.module.module import Module, Parameter
 from alpha.module.parameter import shape_text
-from alpha.nn.batchnorm import Affine, BatchNorm1d, BatchNorm2d, BatchNorm3d, conv_batch_norm
+from alpha.nn.batchnorm import (
+    Affine,
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    batch_norm_activation,
+    conv_batch_norm,
+    joined_pool,
+)
 from alpha.nn.convolution import Conv2d
 from alpha.nn.layers import Dropout
 from alpha.ops.convolution.conv_arguments import slope_of
@@ -18,7 +26,7 @@ from alpha.ops.kernel.rectifier import rectifier_of
 __all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
 
 
-WITH_ACTIVATION = BatchNorm1d, BatchNorm2d, BatchNorm3d, Affine  # which compute a rectifier behind them
+WITH_ACTIVATION = BatchNorm1d, BatchNorm3d, Affine  # which compute a rectifier behind them
 Self = TypeVar("Self", bound="_Ordered")
 
 
@@ -137,10 +145,13 @@ class Sequential(_Ordered):
 
 def _call(modules: list[Module], position: int, x: Any) -> tuple[Any, int]:
     """Call the module at a position, and with it those behind it that its kernels compute; also how many these are."""
-    module, *behind = modules[position : position + 4]
+    module, *behind = modules[position : position + 5]
     if type(module) is Conv2d and behind:
         return _convolve(module, behind, x)
     if behind and is_plain(module) and not hooks_act(behind[0]):
+        if type(module) is BatchNorm2d:
+            activation, pool, called = _behind_norm(module, behind)
+            return batch_norm_activation(module, x, activation, pool=pool), called
         if type(module) in WITH_ACTIVATION and rectifier_of(behind[0]) is not None:
             return module(x, activation=behind[0]), 2
         writes_input = position == 0 and getattr(module, "inplace", False)  # which the caller may see
@@ -155,12 +166,21 @@ def _convolve(conv: Conv2d, behind: list[Module], x: Any) -> tuple[Any, int]:
     if type(behind[0]) is not BatchNorm2d and conv.negative_slope == 1 and is_plain(conv) and not hooks_act(behind[0]):
         slope = slope_of(behind[0])
     called = 1 if slope is None else 2
-    norm, activation, *_ = *behind[called - 1 :], None, None
-    if type(norm) is BatchNorm2d:
-        if activation is not None and rectifier_of(activation) is None:
-            activation = None
-        return conv_batch_norm(conv, norm, x, activation, between=slope), called + (1 if activation is None else 2)
+    rest = behind[called - 1 :]
+    if rest and type(norm := rest[0]) is BatchNorm2d:
+        activation, pool, more = _behind_norm(norm, rest[1:])
+        return conv_batch_norm(conv, norm, x, activation, between=slope, pool=pool), called + more
     return conv(x) if slope is None else conv(x, None, slope), called
+
+
+def _behind_norm(norm: BatchNorm2d, behind: list[Module]) -> tuple[Module | None, Module | None, int]:
+    """The rectifier and the pool behind a norm that are called with it, or None, and how many modules these are."""
+    activation = behind[0] if behind and rectifier_of(behind[0]) is not None else None
+    called = 1 if activation is None else 2
+    pool = behind[called - 1] if len(behind) >= called else None
+    if joined_pool(norm, activation, None, pool) is None:
+        return activation, None, called
+    return activation, pool, called + 1
 
 
 class ModuleList(_Ordered):

@@ -14,6 +14,7 @@ from alpha.core.rng import get_rng_state, set_rng_state
 from alpha.core.tensor import Tensor
 from alpha.module.module import Module
 from alpha.ops.normalization.batch_norm import BatchNorm
+from alpha.ops.normalization.batch_norm_pool import BatchNormPool
 
 BOTH, INPUT, OUTPUT, AGAIN = "both", "input", "output", "input, again"  # again: the output is computed again
 
@@ -40,12 +41,14 @@ def kept_sides(model: Module, arguments: tuple[Tensor, ...]) -> dict[str, str]:
         set_rng_state(state)
     found: dict[str, set[str]] = {}
     for node in _nodes(output):
-        if isinstance(node, BatchNorm) and id(node.edges[1]) in names:
+        if isinstance(node, (BatchNorm, BatchNormPool)) and id(node.edges[1]) in names:
             found.setdefault(names[id(node.edges[1])], set()).add(_side(node))
     return {name: sides.pop() for name, sides in found.items() if len(sides) == 1}
 
 
-def _side(node: BatchNorm) -> str:
+def _side(node: BatchNorm | BatchNormPool) -> str:
+    if isinstance(node, BatchNormPool):
+        return INPUT
     if node.keeps_output:
         return OUTPUT
     if node._again_output() is not None:

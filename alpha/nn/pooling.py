@@ -12,6 +12,7 @@ from alpha.nn import functional as F
 from alpha.ops.kernel.function_layer import FunctionLayer, function_layer
 from alpha.ops.kernel.options import Lengths, lengths, lengths_as_given, real
 from alpha.ops.pooling.adaptive_pool import OutputSize, sizes_as_given
+from alpha.ops.pooling.pool_shape import Windows
 
 __all__ = [
     "AdaptiveAvgPool1d",
@@ -75,9 +76,13 @@ class _MaxPool(_Pool):
         self.dilation = lengths_as_given(type(self).__name__, "dilation", dilation, self.rank, least=1)
         self.return_indices = return_indices
 
+    @property
+    def windows(self) -> Windows:
+        """The windows, as the functions take them."""
+        return Windows(self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
+
     def forward(self, x: Tensor) -> Any:
-        sizes = self.kernel_size, self.stride, self.padding, self.dilation
-        return type(self).pool(x, *sizes, ceil_mode=self.ceil_mode, return_indices=self.return_indices)
+        return type(self).pool(x, *self.windows, return_indices=self.return_indices)
 
     def extra_repr(self) -> str:
         dilation = "" if self.dilation in (1, (1,) * self.rank) else f", dilation={self.dilation}"

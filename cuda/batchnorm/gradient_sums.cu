@@ -18,41 +18,7 @@
 // Macros: TYPE float | bfloat16; VECTOR 1 | 4 | 8 (only NOT_RECTIFIED) divides C, arrays are aligned
 // to packs; RECTIFIED as above.
 #include "batchnorm/gradient_rows.cuh"
-#include "common/last_block.cuh"
-
-template <int N>
-struct Sums {
-  Pack<float, N> g, gx;
-};
-
-template <int N>
-__device__ __forceinline__ void operator+=(Sums<N>& a, const Sums<N>& b) {
-  a.g += b.g, a.gx += b.gx;
-}
-
-// The sums of columns c .. c + N - 1 over all parts, in lane 0. Every thread of the block must call it; only columns
-// that are `valid` are read.
-template <int N>
-__device__ __forceinline__ Sums<N> add_parts(const float* part, int parts, int C, int c, bool valid, Sums<N>* shared) {
-  Sums<N> sums = {};
-  auto load = [&](int z) {
-    const float* source = part + size_t(z) * C + c;
-    return Sums<N>{load_pack<N>(source), load_pack<N>(source + size_t(parts) * C)};
-  };
-  if (valid) visit_rows(threadIdx.y, parts, blockDim.y, load, [&](int, const Sums<N>& s) { sums += s; });
-  reduce_lanes(sums, shared);
-  return sums;
-}
-
-template <int N>
-__device__ __forceinline__ void store_gradients(float* dweight, float* dbias, Sums<N> sums, const float* var, float eps,
-                                                int c) {
-  store_pack(dbias + c, sums.g);
-  const Pack<float, N> s = load_pack<N>(var + c);
-#pragma unroll
-  for (int i = 0; i < N && !UNDONE; i++) sums.gx.v[i] /= sqrtf(s.v[i] + eps);
-  store_pack(dweight + c, sums.gx);
-}
+#include "batchnorm/gradient_sums.cuh"
 
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     gradient_sums(float* dweight, float* dbias, T* __restrict__ dZ, float* part, unsigned* state,
@@ -63,9 +29,8 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
   __shared__ Sums<V> shared[COLUMN_THREADS];
   const int c = (blockIdx.x * blockDim.x + threadIdx.x) * V;
   const Segment segment = segment_rows(blockIdx.y, rows, R);
-  const bool valid = c < C, writes = valid && threadIdx.y == 0;
   Sums<V> sums = {};
-  if (valid) {
+  if (c < C) {
     const Normalization<V> normalized(mean, var, weight, RECTIFIED == FROM_X ? bias : nullptr, eps, c);
     const Undone<V> undone = UNDONE ? Undone<V>(weight, bias, slope, smallest, c) : Undone<V>();
     auto load = [&](int r) {
@@ -84,18 +49,7 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
       for (int i = 0; i < V; i++) sums.gx.v[i] += g.v[i] * centred(row, normalized, undone, i);
     });
   }
-  reduce_lanes(sums, shared);
-  if (gridDim.y > 1) {
-    const size_t distance = size_t(gridDim.y) * C;
-    if (writes) {
-      float* target = part + size_t(blockIdx.y) * C + c;
-      store_pack(target, sums.g);
-      store_pack(target + distance, sums.gx);
-    }
-    if (!comes_last(state + blockIdx.x, gridDim.y)) return;
-    sums = add_parts(part, gridDim.y, C, c, valid, shared);
-  }
-  if (writes) store_gradients(dweight, dbias, sums, var, eps, c);
+  finish_sums<!UNDONE>(sums, shared, dweight, dbias, part, state, var, eps, c, C);
 }
 
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
@@ -104,5 +58,5 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
   __shared__ Sums<1> shared[COLUMN_THREADS];
   const int c = blockIdx.x * blockDim.x + threadIdx.x;
   const Sums<1> sums = add_parts(part, parts, C, c, c < C, shared);
-  if (c < C && threadIdx.y == 0) store_gradients(dweight, dbias, sums, var, eps, c);
+  if (c < C && threadIdx.y == 0) store_gradients<!UNDONE>(dweight, dbias, sums, var, eps, c);
 }

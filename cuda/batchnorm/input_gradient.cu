@@ -11,6 +11,7 @@
 // BEHIND 0 | 1, which needs X; MAGNITUDE 1: `magnitude` gets the bits of the largest finite magnitude of dX, see
 // fp16_terms.cuh, and the blocks meet in two words `state`, which are 0 before and again at the end; else 0.
 #include "batchnorm/gradient_rows.cuh"
+#include "batchnorm/input_gradient.cuh"
 #include "common/fp16_terms.cuh"
 #include "common/largest.cuh"
 
@@ -28,16 +29,7 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
   if (c < C) {
     const Normalization<V> normalized(mean, var, weight, RECTIFIED == FROM_X ? bias : nullptr, eps, c);
     const Undone<V> undone = UNDONE ? Undone<V>(weight, bias, slope, smallest, c) : Undone<V>();
-    Pack<float, V> tilt = {}, shift = {};
-    const Pack<float, V> s = load_pack<V>(var + c);
-    if (batch) tilt = load_pack<V>(dweight + c), shift = load_pack<V>(dbias + c);
-#pragma unroll
-    for (int i = 0; i < V; i++) {
-      const float a = normalized.scale.v[i];
-      const float unit = UNDONE ? 1 : sqrtf(s.v[i] + eps);
-      tilt.v[i] = tilt.v[i] / R * (-a / unit);  // a / unit / R may be too small for a float
-      shift.v[i] *= -a / R;
-    }
+    const InputGradient<V> gradient(normalized, var, dweight, dbias, eps, R, c, batch, UNDONE);
     const Segment segment = segment_rows(blockIdx.x, rows, R);
     const bool reads_x = !UNDONE && (batch || RECTIFIED == FROM_X || BEHIND);
     const Rectifier<float> behind = {behind_slope, behind_bound};
@@ -54,9 +46,7 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
           RECTIFIED == FROM_SUM ? row.g : rectified_gradient(row, normalized, Rectifier<float>{slope, bound});
 #pragma unroll
       for (int i = 0; i < V; i++) {
-        const float through =
-            batch ? centred(row, normalized, undone, i) * tilt.v[i] + shift.v[i] : 0;  // not 0 times a mean of inf
-        g.v[i] = normalized.scale.v[i] * g.v[i] + through;
+        g.v[i] = gradient(normalized, g.v[i], centred(row, normalized, undone, i), i);
         if (BEHIND) g.v[i] = behind.gradient(g.v[i], row.x.v[i]);
         if (MAGNITUDE) largest = max(largest, finite_magnitude(g.v[i]));
       }

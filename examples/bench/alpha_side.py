@@ -28,7 +28,7 @@ from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.step_form import StepForm
 from alpha.ops.kernel.plan import Plan
 from alpha.ops.kernel.rectifier import FROM_X, FROM_Y, Rectifier, RectifierStep
-from alpha.ops.normalization.batch_norm import channel_statistics
+from alpha.ops.normalization.batch_norm_primitives import channel_statistics
 from alpha.runtime import Device, DeviceArray
 from alpha.runtime.cuda.compile import compile_units
 from alpha.runtime.cuda.driver_dry import DryDevice

@@ -109,15 +109,16 @@ def _compile(arch: str, texts: Sequence[batches.Text]) -> dict[batches.Unit, Rep
 
 
 def keep_all() -> None:
-    """Compile all that `make gate` does, and keep the reports."""
+    """Keep the reports of all that `make gate` compiles; those that the same compilers have made stay as they are."""
     assert NVCC is not None
+    kept = kept_reports.read() if kept_reports.made_by() == compilers() and not ALL else {}
     found = {}
     for arch in GPUS:
         launches = set(in_turn(arch)) | (_listed(arch) if arch in SHOWN else set())
         launches |= record_rare(arch) if arch == DEFAULT_ARCH else set()
         texts = batches.texts(NVCC, arch, {launch.unit for launch in launches})
-        reports = _compile(arch, texts)
-        found |= {text.key: reports[text.unit] for text in texts}
+        compiled = _compile(arch, [text for text in texts if text.key not in kept])
+        found |= {text.key: compiled[text.unit] if text.unit in compiled else kept[text.key] for text in texts}
     kept_reports.write(found, compilers(), COMMAND)
 
 

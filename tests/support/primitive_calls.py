@@ -22,6 +22,7 @@ from alpha.ops.kernel.rectifier import KeptOutput, Rectified, RectifiedInput, Re
 from alpha.ops.kernel.row_indices import NO_PLACE
 from alpha.ops.kernel.views import View
 from alpha.ops.noise.dropout import Outcome
+from alpha.ops.normalization.batch_norm_pool import Columns
 from alpha.ops.pooling.pool_shape import PoolShape
 from alpha.optim.muon import MuonRule
 from alpha.runtime.recording import StepValue
@@ -67,6 +68,7 @@ def pool(N: int, I: tuple[int, int], C: int, F: tuple[int, int], s: int, p: int,
 
 MAX = pool(2, (7, 6), 4, (3, 3), 2, 1)
 ODD = pool(2, (5, 7), 3, (2, 3), 2, 1)
+HALVES = pool(2, (6, 8), 12, (2, 2), 2, 0)
 AVERAGE = pool(2, (7, 6), 8, (3, 2), 2, 1)
 INSIDE = pool(2, (7, 6), 3, (3, 2), 2, 1, count_padding=False)
 ADAPTIVE = PoolShape(2, 7, 5, 8, 1, 1, 1, 1, 0, 0, 3, 2, adaptive=True)
@@ -98,6 +100,11 @@ def pooled(s: PoolShape) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     X = normal(s.N, s.IH, s.IW, s.C)
     Y, index = REGISTRY["max_pool2d_forward"](X, s)
     return normal(*Y.shape), index, Y
+
+
+def columns(C: int) -> Columns:
+    """Mean, variance, weight and bias of C channels."""
+    return Columns(normal(C), positive(C), normal(C), normal(C))
 
 
 def rectified_pool(s: PoolShape, rectifier: Rectifier) -> tuple[Any, ...]:
@@ -235,6 +242,20 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
             (70, 20, StatisticsArguments(None, None, 0.1), None, None),
             (3000, 8, StatisticsArguments(normal(8), positive(8), 0.3), None, Rectifier(0.2)),
             (300, 5, StatisticsArguments(normal(5), positive(5), 0.3), normal(300, 5), Rectifier()),
+        )
+    ],
+    "batch_norm_pool": [
+        (normal(s.N, s.IH, s.IW, s.C), columns(s.C), 1e-5, s, rectifier)
+        for s in (MAX, ODD, HALVES)
+        for rectifier in (None, Rectifier(), Rectifier(0.25), Rectifier(bound=0.5))
+    ],
+    "batch_norm_pool_gradients": [
+        (*taps(s), X, columns(s.C), 1e-5, batch, s, rectifier, s.N * s.IH * s.IW)
+        for s in (MAX, ODD, HALVES)
+        for X, batch, rectifier in (
+            (normal(s.N, s.IH, s.IW, s.C), True, None),
+            (normal(s.N, s.IH, s.IW, s.C), False, Rectifier(0.25)),
+            (RectifiedInput(normal(s.N, s.IH, s.IW, s.C), Rectifier(0.25)), True, Rectifier()),
         )
     ],
     "batch_norm_gradients": [
@@ -492,7 +513,7 @@ def run(function: Primitive, device: str, arguments: tuple[Any, ...], magnitudes
     def put(argument: Any) -> Any:
         if isinstance(argument, list):
             return [put(item) for item in argument]
-        if isinstance(argument, (KeptOutput, Rectified, RectifiedInput, StatisticsArguments)):
+        if isinstance(argument, (Columns, KeptOutput, Rectified, RectifiedInput, StatisticsArguments)):
             return type(argument)(*map(put, argument))
         return target.upload(argument) if isinstance(argument, np.ndarray) else argument
 
@@ -521,6 +542,7 @@ WITH_LENGTH = {
     "batch_norm_training",
     "batch_norm_gradients",
     "batch_norm_gradients_from_output",
+    "batch_norm_pool_gradients",
     "softmax_cross_entropy",
     "softmax_axis1",
     "softmax_gradient_axis1",

@@ -139,7 +139,7 @@ class ResNet(nn.Module):
         self.fc = nn.Linear(in_channels, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.maxpool(nn.conv_batch_norm(self.conv1, self.bn1, x, self.relu))
+        x = nn.conv_batch_norm(self.conv1, self.bn1, x, self.relu, pool=self.maxpool)
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         return self.fc(F.flatten(self.avgpool(x), 1))  # type: ignore[no-any-return]
 

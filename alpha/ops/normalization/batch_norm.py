@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +13,9 @@ from alpha.autograd.first_step import FirstStep
 from alpha.autograd.function import Function
 from alpha.autograd.memory_mode import FAST, SMALLEST_WEIGHT, Again, keeps_one_side
 from alpha.autograd.memory_mode import setting as memory
-from alpha.autograd.recompute import repeating
+from alpha.autograd.tracing import state as tracing
 from alpha.core.numerics import BFLOAT16, FLOAT32
-from alpha.core.primitive import Array, primitive
+from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArguments
@@ -36,169 +36,24 @@ from alpha.ops.kernel.rectifier import (
     RectifierStep,
     rectifier_of,
 )
-from alpha.ops.normalization import batch_norm_cpu as batchnorm_cpu
-from alpha.ops.normalization import batch_norm_cuda as batchnorm_cuda
+from alpha.ops.normalization.batch_norm_pool import BatchNormPool, takes_pool
+from alpha.ops.normalization.batch_norm_primitives import (
+    BatchStatistics,
+    batch_norm_apply,
+    batch_norm_gradients,
+    batch_norm_gradients_begun,
+    batch_norm_gradients_from_output,
+    batch_norm_training,
+    filled,
+    with_step,
+)
+from alpha.ops.pooling.max_pool import max_pool2d
+from alpha.ops.pooling.pool_shape import PoolShape, Windows, pooling
 
 __all__ = ["batch_norm"]
 
 SMALLEST_SLOPE = 1e-3  # of an activation that is undone
 _OPTIONAL = ("running_mean", "running_var", "weight", "bias")
-
-
-@primitive
-def channel_statistics(
-    X: Array,
-    running_mean: Array | None,
-    running_var: Array | None,
-    momentum: float,
-    statistics: ChannelStatistics | None = None,
-) -> tuple[Array, Array]:
-    """Mean and biased variance of each column; running = (1 - momentum) running + momentum new, if it is not None
-
-    X (..., C), running_mean, running_var (C,) -> mean, var (C,), float32 where X is bfloat16; the new running variance
-    is unbiased. `statistics`: of parts of X (`ChannelStatistics`), where the convolution that made it found them
-    """
-
-
-@primitive
-def batch_norm_apply(
-    X: Array,
-    mean: Array,
-    var: Array,
-    weight: Array,
-    bias: Array,
-    eps: float,
-    residual: Array | None = None,
-    rectifier: Rectifier | None = None,
-) -> Array:
-    """Y = rectifier(weight (X - mean) / sqrt(var + eps) + bias + residual), each of the last two if it is not None
-
-    X, residual (..., C), the others (C,) -> Y (..., C)
-    """
-
-
-@primitive
-def batch_norm_training(
-    X: Array,
-    wanted: StatisticsArguments,
-    weight: Array,
-    bias: Array,
-    eps: float,
-    residual: Array | None = None,
-    rectifier: Rectifier | None = None,
-    smallest: float = 0.0,
-) -> tuple[Array, Array, Array]:
-    """`batch_norm_apply` with the `channel_statistics` of X itself, and these: Y, mean, var
-
-    X, residual (..., C), the others (C,) -> Y (..., C), mean, var (C,), float32 where X is bfloat16
-
-    Args:
-        smallest: a weight that is nearer to 0 counts as that, with its sign.
-    """
-
-
-@primitive
-def batch_norm_gradients(
-    dY: Array,
-    X: Array | RectifiedInput,
-    mean: Array,
-    var: Array,
-    weight: Array,
-    eps: float,
-    batch: bool,
-    rectified: Rectified | None = None,
-) -> tuple[Array, Array, Array, Array | None]:
-    """dX, dweight, dbias, and dZ, the gradient before a rectifier, which a residual has, too
-
-    dY, X (..., C), the others (C,) -> dX (..., C), dweight, dbias (C,), dZ (..., C)
-
-    Args:
-        X: with the rectifier that has made it, dX is the gradient of what that was given.
-        batch: mean and var came from X itself, so that their gradient counts.
-        rectified: by what, if a rectifier followed. dZ is then returned if its sign is that of Y, and None if it is
-            computed again from X. Without a rectifier, dZ is dY.
-    """
-
-
-@primitive
-def batch_norm_gradients_from_output(
-    dY: Array, kept: KeptOutput, var: Array, weight: Array, bias: Array, eps: float
-) -> tuple[Array, Array, Array, Array | None]:
-    """`batch_norm_gradients` of the statistics of the batch, from Y instead of X: dX, dweight, dbias, dZ
-
-    (X - mean) / sqrt(var + eps) is found again as (rectifier^-1(Y) - residual - bias) / weight, where a weight counts
-    as in the `batch_norm_training` that has made Y. dY (..., C), the others (C,) -> dX (..., C), dweight, dbias (C,),
-    dZ (..., C), None without a residual
-    """
-
-
-@primitive
-def batch_norm_gradients_begun(
-    dZ: Array,
-    part: Array,
-    kept: Array | RectifiedInput | KeptOutput,
-    mean: Array,
-    var: Array,
-    weight: Array,
-    bias: Array | None,
-    eps: float,
-) -> tuple[Array, Array, Array]:
-    """`batch_norm_gradients` of the statistics of the batch, whose first step was taken: dX, dweight, dbias
-
-    dZ (..., C), mean, var, weight, bias (C,) -> dX (..., C), dweight, dbias (C,)
-
-    Args:
-        part: (2, parts, C), the sums over parts of the rows of dZ and of dZ (X - mean), or of dZ (X - mean) /
-            sqrt(var + eps) if the output was kept.
-        kept: X, as for `batch_norm_gradients`, or the output, as for `batch_norm_gradients_from_output`, which needs
-            the bias.
-    """
-
-
-for _device, _room in (("cpu", batchnorm_cpu), ("cuda", batchnorm_cuda)):
-    channel_statistics.impl(_device)(_room.channel_statistics)
-    batch_norm_apply.impl(_device)(_room.apply)
-    batch_norm_training.impl(_device)(_room.training)
-    batch_norm_gradients.impl(_device)(_room.gradients)
-    batch_norm_gradients_from_output.impl(_device)(_room.gradients_from_output)
-    batch_norm_gradients_begun.impl(_device)(_room.gradients_begun)
-
-
-class BatchStatistics(NamedTuple):
-    """Source of the mean and the variance of the channels.
-
-    Attributes:
-        running: the running ones, or None.
-        training: whether they are those of the batch; the running ones are then moved.
-        momentum: by how much.
-        statistics: those of the batch, where the convolution that made it found them.
-    """
-
-    running: tuple[Tensor, Tensor] | None
-    training: bool
-    momentum: float
-    statistics: ChannelStatistics | None = None
-
-    @classmethod
-    def of_batch(cls, running: tuple[Tensor, Tensor] | None, momentum: float) -> BatchStatistics:
-        """Statistics of the batch; the second run of a function under `alpha.checkpoint` keeps the running ones."""
-        return cls(None if repeating() else running, True, momentum)
-
-    @property
-    def arrays(self) -> tuple[Array, Array]:
-        """The running ones, or None and None."""
-        if self.running is None:
-            return None, None
-        mean, var = self.running
-        if mean._version.unaware is not None or var._version.unaware is not None:  # copies of parts
-            mean._version.refresh()
-            var._version.refresh()
-        return mean.array, var.array
-
-    def note_moved(self) -> None:
-        """Note that the running ones were written."""
-        for old in self.running or ():
-            old._version.bump("batch_norm")
 
 
 class BatchNorm(Function):
@@ -225,8 +80,8 @@ class BatchNorm(Function):
         eps: float,
         rectifier: Rectifier | None,
     ) -> Array:
-        weight = _filled(X, 1) if weight is None else weight
-        bias = _filled(X, 0) if bias is None else bias
+        weight = filled(X, 1) if weight is None else weight
+        bias = filled(X, 0) if bias is None else bias
         smallest = self.begin(X.dtype, rectifier) if stats.training and memory.name != FAST else 0.0
         if stats.training:
             wanted = StatisticsArguments(*stats.arrays, stats.momentum, stats.statistics)
@@ -319,7 +174,7 @@ class BatchNorm(Function):
                 return *self._rest(dY, kept, weight, bias), dY
             return batch_norm_gradients_from_output(dY, kept, self.var, weight, bias, self.eps)
         X, weight, *sign = self.saved
-        given = X if self.behind is None else self._with_step(X, self.behind)
+        given = X if self.behind is None else with_step(X, self.behind)
         if self.begun is not None:
             return *self._rest(dY, given, weight, None), dY
         rectified = None
@@ -327,13 +182,6 @@ class BatchNorm(Function):
             bias, Y = (None, *sign) if self.sign_from_Y else (*sign, None)
             rectified = Rectified(self.rectifier, bias, Y)
         return batch_norm_gradients(dY, given, self.mean, self.var, weight, self.eps, self.batch, rectified)
-
-    def _with_step(self, X: Array, step: FirstStep) -> Array | RectifiedInput:
-        """X, with the rectifier that has made it if the first step of its gradient is taken here."""
-        if not isinstance(step, RectifierStep) or not step.is_elementwise or step.maps["Y"] is not X:
-            return X
-        step.note_taken(None)
-        return RectifiedInput(X, step.rectifier)
 
     def _rest(
         self, dZ: Array, kept: Array | RectifiedInput | KeptOutput, weight: Array, bias: Array | None
@@ -355,16 +203,6 @@ def _is_kept(tensor: Tensor) -> bool:
     return node.output_is_kept or (isinstance(node, BatchNorm) and node.can_keep_output and not node.has_residual)
 
 
-def _filled(X: Array, value: float) -> Array:
-    """Array that stands for a weight or a bias that is None   X (..., C) -> (C,)"""
-    dtype = FLOAT32 if X.dtype == BFLOAT16 else X.dtype
-    if isinstance(X, np.ndarray):
-        return np.full(X.shape[-1], value, dtype)
-    result = X.device.empty((X.shape[-1],), dtype)
-    X.device.fill(result, value)
-    return result
-
-
 @check_arguments
 def batch_norm(
     x: Tensor,
@@ -379,6 +217,7 @@ def batch_norm(
     statistics: ChannelStatistics | None = None,
     residual: Tensor | None = None,
     activation: Callable[[Tensor], Tensor] | None = None,
+    pool: Windows | None = None,
 ) -> Tensor:
     """Batch normalisation   x, residual (..., C), the others (C,) -> (..., C)
 
@@ -395,10 +234,12 @@ def batch_norm(
         activation: is applied to the result, after the residual: a layer or a function of one tensor. The kernel
             computes ReLU, ReLU6 and leaky ReLU of a positive slope itself, and so do the kernels of the gradients.
             Without a residual, nothing but x is then kept for them.
+        pool: of the maximum pool that is applied to the result at last, x (N, H, W, C). On a GPU one kernel does all of
+            it, if the stride is 2, the windows have at most 3 x 3 pixels, and there is no residual.
 
     Raises:
-        ShapeError: a parameter is not (C,), the residual does not fit x, the batch has one row in training, or running
-            statistics are missing.
+        ShapeError: a parameter is not (C,), the residual does not fit x, the batch has one row in training, running
+            statistics are missing, or x cannot be pooled.
         TypeError: one of the tensors is not a Tensor of floating numbers, those of x and the residual do not mix, or
             the activation is no function.
         DeviceError: the running statistics are on another device than x.
@@ -432,13 +273,29 @@ def batch_norm(
     stats = BatchStatistics.of_batch(running, momentum) if training else BatchStatistics(running, False, momentum)
     if training and statistics is not None and statistics.describes(x):
         stats = stats._replace(statistics=statistics)
+    known = activation is None or rectifier is not None
+    shape = None if pool is None or residual is not None or not known else _pooled_by_kernels(x, pool)
+    if shape is not None:
+        return BatchNormPool.apply(x, weight, bias, stats=stats, eps=eps, rectifier=rectifier, shape=shape)
     if x.size:
         y = BatchNorm.apply(x, weight, bias, residual if fits else None, stats=stats, eps=eps, rectifier=rectifier)
     else:  # no rows, as of a detector that has found nothing: the running statistics stay as they are
         y = NoImages.apply(x, weight, bias, shape=x.shape)
     if residual is not None and not (fits and x.size):
         y = y + residual
-    return y if activation is None or rectifier is not None else activation(y)
+    y = y if known or activation is None else activation(y)
+    return y if pool is None else max_pool2d(y, *pool)
+
+
+def _pooled_by_kernels(x: Tensor, windows: Windows) -> PoolShape | None:
+    """The shape of a maximum pool that the kernels of the batch normalisation compute; None if they do not.
+
+    For a tracer the two are operators of their own.
+    """
+    if not x.size or x.ndim != 4 or tracing.tracer is not None:
+        return None
+    pools = pooling("max_pool2d", 2, x, windows)
+    return pools.shapes[0] if takes_pool(pools.shapes[0]) else None
 
 
 def _check_residual(residual: Tensor, x: Tensor) -> None:

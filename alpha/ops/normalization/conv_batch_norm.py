@@ -30,8 +30,9 @@ from alpha.ops.kernel.casts import product_type, require_float32, require_same_f
 from alpha.ops.kernel.options import Lengths
 from alpha.ops.kernel.plan import Plan
 from alpha.ops.kernel.rectifier import Rectifier
-from alpha.ops.normalization.batch_norm import BatchNorm, BatchStatistics, batch_norm_training
+from alpha.ops.normalization.batch_norm import BatchNorm
 from alpha.ops.normalization.batch_norm_cuda import plan_apply, plan_merge, plan_statistics
+from alpha.ops.normalization.batch_norm_primitives import BatchStatistics, batch_norm_training
 from alpha.runtime.cuda.cuda_device import CudaDevice
 
 

@@ -100,6 +100,10 @@ MORE: dict[str, list[tuple[Any, ...]]] = {
     "batch_norm_gradients_begun": [
         (normal(9000, 72), normal(2, 600, 72), normal(9000, 72), normal(72), positive(72), normal(72), None, 1e-5)
     ],
+    "batch_norm_pool": [(normal(3, 40, 30, 8), primitive_calls.columns(8), 1e-5, LARGE)],
+    "batch_norm_pool_gradients": [
+        (*primitive_calls.taps(LARGE), normal(3, 40, 30, 8), primitive_calls.columns(8), 1e-5, True, LARGE, None, 3600)
+    ],
     "max_pool2d_forward": [(normal(3, 40, 30, 8), LARGE)],
     "max_pool2d_backward": [
         (*primitive_calls.taps(LARGE), LARGE),

@@ -57,6 +57,7 @@ LOWERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     "conv2d_backward_input": ((0, 1), (BF16,)),
     "conv2d_backward_weight": ((0, 1), (F32,)),
     "softmax_cross_entropy": ((0,), (F32, BF16)),
+    "batch_norm_pool": ((0,), (BF16, U8)),
     "max_pool2d_forward": ((0,), (BF16, U8)),
     "max_pool2d_backward": ((0, 3), (BF16,)),
     "compare": ((0, 1), ("bool",)),
