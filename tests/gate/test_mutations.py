@@ -13,8 +13,11 @@ ONE_AFTER_THE_OTHER = "for blocks that run at the same time, and the emulator's 
 # (kernel, file of the wait, its text, or nothing for all of the file): why nothing changes without it
 EXPLAINED = {
     ("batchnorm/apply.cu", "common/columns.cuh", ""): "it adds no lanes up",
+    ("batchnorm/apply_pool.cu", "common/columns.cuh", ""): "it adds no lanes up",
     ("batchnorm/gradient_sums.cu", "common/last_block.cuh", ""): ONE_AFTER_THE_OTHER,
     ("batchnorm/input_gradient.cu", "common/columns.cuh", ""): "it adds no lanes up",
+    ("batchnorm/pool_gradient_sums.cu", "common/last_block.cuh", ""): ONE_AFTER_THE_OTHER,
+    ("batchnorm/pool_input_gradient.cu", "common/columns.cuh", ""): "it adds no lanes up",
     ("conv2d/conv_v2/sm90.cu", "conv2d/sm90/ping_pong.cuh", "__syncwarp();"): MEETING,
     ("conv2d/conv_v2/sm90.cu", "conv2d/sm90/split_k.cuh", ""): ONE_AFTER_THE_OTHER,
     ("conv2d/conv_v2/sm90.cu", "conv2d/sm90/transpose.cuh", ""): "only the filter of dX is transposed",

@@ -1,4 +1,4 @@
-"""Batch normalisation by numpy; the contracts are in batch_norm.py."""
+"""Batch normalisation by numpy; the contracts are in batch_norm_primitives.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Batch normalisation on a GPU: the kernels of cuda/batchnorm, on X (R, C). The contracts are in batch_norm.py."""
+"""Batch normalisation on a GPU: the kernels of cuda/batchnorm, on X (R, C).
+
+The contracts are in batch_norm_primitives.py.
+"""
 
 from __future__ import annotations
 

@@ -40,9 +40,10 @@ def takes_pool(s: PoolShape) -> bool:
     """True if the kernels take a pool: its stride is 2, and its windows have at most 3 x 3 pixels.
 
     With a stride of 1 each pixel would be normalised once for each of its windows, which takes longer than a pass.
-    Longer strides are rare, and do not fit the registers.
+    Longer strides are rare, and do not fit the registers. The kernels count pixels in 32 bits.
     """
-    return (s.adaptive, s.dh, s.dw, s.sh, s.sw) == (False, 1, 1, 2, 2) and max(s.FH, s.FW) <= LONGEST
+    of_stride_2 = (s.adaptive, s.dh, s.dw, s.sh, s.sw) == (False, 1, 1, 2, 2)
+    return of_stride_2 and max(s.FH, s.FW) <= LONGEST and s.N * s.IH * s.IW < 1 << 31
 
 
 class Columns(NamedTuple):

@@ -82,6 +82,7 @@ def assert_the_same_in_every_order(arch: str, compute: Callable[[CudaDevice], Bi
 # -- primitives: the cases of primitive_calls, and larger ones where a kernel has one block in all of them -----------
 
 LARGE = pool(3, (40, 30), 8, (3, 3), 2, 1)
+WIDE, WIDE_X = pool(6, (40, 30), 64, (3, 3), 2, 1), (6, 40, 30, 64)
 BILINEAR = Sampling("linear", "zeros", False)
 MORE: dict[str, list[tuple[Any, ...]]] = {
     "add": [(normal(9, 1000), normal(1000))],
@@ -100,9 +101,9 @@ MORE: dict[str, list[tuple[Any, ...]]] = {
     "batch_norm_gradients_begun": [
         (normal(9000, 72), normal(2, 600, 72), normal(9000, 72), normal(72), positive(72), normal(72), None, 1e-5)
     ],
-    "batch_norm_pool": [(normal(3, 40, 30, 8), primitive_calls.columns(8), 1e-5, LARGE)],
+    "batch_norm_pool": [(normal(*WIDE_X), primitive_calls.columns(64), 1e-5, WIDE)],
     "batch_norm_pool_gradients": [
-        (*primitive_calls.taps(LARGE), normal(3, 40, 30, 8), primitive_calls.columns(8), 1e-5, True, LARGE, None, 3600)
+        (*primitive_calls.taps(WIDE), normal(*WIDE_X), primitive_calls.columns(64), 1e-5, True, WIDE, None, 7200)
     ],
     "max_pool2d_forward": [(normal(3, 40, 30, 8), LARGE)],
     "max_pool2d_backward": [

@@ -300,6 +300,7 @@ def test_who_reads_the_magnitude_of_an_array() -> None:
         "magnitudes.magnitude_of",
         *("__init__.conv2d", "__init__.backward"),  # a keyword, and the gradient that backward is given
         *("batch_norm_cuda._with_magnitude", "batch_norm_cuda._gradients", "batch_norm_cuda._input_gradient"),
+        *("batch_norm_pool._", "batch_norm_pool.plan_forward", "batch_norm_pool.plan_gradients"),
         *("magnitudes.magnitude_parts", "max_pool._"),
         # that of dZ, which the kernel of an input gradient makes with a first step
         *("__init__.conv2d_backward_input", "output_launch.plan"),

@@ -23,7 +23,7 @@ from alpha.ops.conv2d.hopper.output_tiles import Tile
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.problem import FORWARD, Configuration
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
-from alpha.ops.normalization import batch_norm as batchnorm
+from alpha.ops.normalization import batch_norm_primitives as batchnorm
 
 # tiles of 64 channels that do not divide the SMs, several per block
 WIDE = make(64, (8, 8), (32, 5 * 64), (1, 1))

@@ -17,7 +17,7 @@ from alpha import Tensor, nn
 from alpha.autograd import tracing
 from alpha.ops.normalization.batch_norm_pool import BatchNormPool, takes_pool
 from alpha.ops.pooling.max_pool import MaxPool2d
-from alpha.ops.pooling.pool_shape import Windows, pooling
+from alpha.ops.pooling.pool_shape import PoolShape, Windows, pooling
 from alpha.runtime.cuda.cuda_device import CudaDevice
 
 RNG = np.random.default_rng(0)
@@ -232,6 +232,7 @@ def test_which_pools_the_kernels_take() -> None:
     assert taken(3, 2, 1, 1, True)
     assert not taken(2, (2, 1), 0, 1, False)
     assert not taken(4, 2, 0, 1, False)
+    assert takes_pool(PoolShape(1 << 28, 4, 2, 1, 2, 2, 2, 2, 0, 0, 2, 1)) is False  # 2^31 pixels
 
 
 def test_a_hook_on_either_layer_sees_what_it_saw(device: str) -> None:
