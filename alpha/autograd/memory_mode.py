@@ -10,7 +10,8 @@ its own. "fast" (the default) keeps both. The other modes keep less:
   normalised, is (act^-1(Y) - residual - bias) / weight. Both other modes do so for float32 and float64 arrays where
   another layer keeps Y in any case, and the residual, too (Rota Bulo et al. 2018, "In-Place Activated BatchNorm"). A
   weight nearer to 0 than `SMALLEST_WEIGHT` counts as that in the forward pass in training, so there is always something
-  to divide by: Y differs by at most `SMALLEST_WEIGHT` times X normalised.
+  to divide by: Y differs by at most `SMALLEST_WEIGHT` times X normalised. That does not concern a batch normalisation
+  with the pool behind it as one operator, which keeps X in each mode.
 - **No copies.** In bf16 an optimizer keeps a bfloat16 copy of each weight that is multiplied
   (alpha/autograd/derived.py). In "least" the weights are cast where they are multiplied.
 - **The output again.** "least" also drops the output of a batch normalisation that cannot be undone (ReLU, or bfloat16

@@ -22,16 +22,16 @@ from alpha.nn import functional as F
 from alpha.nn import init
 from alpha.nn.convolution import Conv2d
 from alpha.nn.init import Resets
-from alpha.nn.pooling import MaxPool2d
 from alpha.ops.array.creation import zeros, zeros_like
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.kernel.rectifier import IDENTITY, AffineRectified, rectifier_of
 from alpha.ops.normalization.batch_norm import check_eps
+from alpha.ops.normalization.batch_norm_pool import takes_windows
 from alpha.ops.normalization.batch_norm_primitives import BatchStatistics
 from alpha.ops.normalization.conv_batch_norm import conv_batch_norm as joint
 from alpha.ops.normalization.group import shape_of_axes
-from alpha.ops.pooling.pool_shape import Windows
+from alpha.ops.pooling.pool_shape import windows_of
 from alpha.runtime.recording import state as listening
 
 __all__ = [
@@ -105,7 +105,7 @@ class _BatchNorm(Resets):
         statistics: ChannelStatistics | None = None,
         residual: Tensor | None = None,
         activation: Activation | None = None,
-        pool: Windows | None = None,
+        pool: Callable[[Tensor], Tensor] | None = None,
     ) -> Tensor:
         """`statistics`, `residual`, `activation` and `pool`: see `F.batch_norm`.
 
@@ -142,7 +142,7 @@ class _BatchNorm(Resets):
         statistics: ChannelStatistics | None,
         residual: Tensor | None,
         activation: Activation | None,
-        pool: Windows | None,
+        pool: Callable[[Tensor], Tensor] | None,
     ) -> Tensor:
         """A training batch whose share depends on how many there were."""
         running = [old for old in (self.running_mean, self.running_var) if old is not None]
@@ -277,17 +277,13 @@ def computes(layer: Module, kind: type[Module]) -> bool:
     return isinstance(layer, kind) and type(layer).forward is kind.forward and "forward" not in vars(layer)
 
 
-def joined_pool(
-    norm: Module, activation: Activation | None, residual: Tensor | None, pool: Module | None
-) -> Windows | None:
-    """The windows of a maximum pool that a call of a batch normalisation computes, too; None if it must not."""
-    if not (type(pool) is MaxPool2d and computes(pool, MaxPool2d) and is_plain(pool)) or pool.return_indices:
-        return None
+def joins_pool(norm: Module, activation: Activation | None, residual: Tensor | None, pool: Activation | None) -> bool:
+    """True if the kernels of a batch normalisation compute the pool that follows it and its activation."""
     if not (type(norm) is BatchNorm2d and computes(norm, _BatchNorm) and is_plain(norm)) or residual is not None:
-        return None
+        return False
     if isinstance(activation, Module) and hooks_act(activation):
-        return None
-    return pool.windows if activation is None or rectifier_of(activation) is not None else None
+        return False
+    return takes_windows(windows_of(pool)) and (activation is None or rectifier_of(activation) is not None)
 
 
 def batch_norm_activation(
@@ -296,31 +292,29 @@ def batch_norm_activation(
     activation: Activation | None = None,
     residual: Tensor | None = None,
     statistics: ChannelStatistics | None = None,
-    pool: Module | None = None,
+    pool: Activation | None = None,
 ) -> Tensor:
     """`pool(activation(norm(x) + residual))`; the kernels of the batch normalisation compute all of it, if they can.
 
     They can with ReLU, ReLU6 and leaky ReLU of a positive slope, see `F.batch_norm`. A norm of another kind, as
     GroupNorm or Identity, and a layer with hooks or with a `forward` of its own are called by themselves, so that all
     is as it would be without this function. `Sequential` does the same for a batch normalisation that such an
-    activation follows.
+    activation or a pool follows.
 
-    x, residual (..., C) -> (..., C)
+    x, residual (..., C) -> (..., C), or what `pool` makes of it
 
     Args:
         activation: a layer or a function of one tensor; None: there is none.
         residual: what is added before the activation; None: nothing.
         statistics: of x, see `F.batch_norm`.
-        pool: a layer that is applied at last; None: there is none. The kernels compute that of a MaxPool2d, see
-            `F.batch_norm`.
+        pool: a layer or a function that is applied at last; None: there is none. `F.batch_norm` says which layers the
+            kernels compute.
     """
-    windows = joined_pool(norm, activation, residual, pool)
-    if pool is not None and windows is None:
-        y = batch_norm_activation(norm, x, activation, residual, statistics)
-        return pool(y)  # type: ignore[no-any-return]
+    if pool is not None and not joins_pool(norm, activation, residual, pool):
+        return pool(batch_norm_activation(norm, x, activation, residual, statistics))
     known = computes(norm, _BatchNorm) or type(norm) is Folded
     if known and is_plain(norm) and not (isinstance(activation, Module) and hooks_act(activation)):
-        behind = {} if windows is None else {"pool": windows}
+        behind = {} if pool is None else {"pool": pool}
         return norm(x, statistics, residual, activation, **behind)  # type: ignore[no-any-return]
     y = norm(x, statistics) if known and not sees_gradients(norm) else norm(x)
     if residual is not None:
@@ -336,7 +330,7 @@ def conv_batch_norm(
     residual: Tensor | None = None,
     *,
     between: float | None = None,
-    pool: Module | None = None,
+    pool: Activation | None = None,
 ) -> Tensor:
     """`pool(activation(norm(conv(x)) + residual))`, in as few passes over memory as the kernels can.
 
@@ -351,8 +345,8 @@ def conv_batch_norm(
             is none.
         pool: a layer that is applied at last, see `batch_norm_activation`. The result then has its shape.
     """
-    if pool is not None and joined_pool(norm, activation, residual, pool) is None:
-        return pool(conv_batch_norm(conv, norm, x, activation, residual, between=between))  # type: ignore[no-any-return]
+    if pool is not None and not joins_pool(norm, activation, residual, pool):
+        return pool(conv_batch_norm(conv, norm, x, activation, residual, between=between))
     behind = () if between is None else (None, between)
     if not (isinstance(norm, _BatchNorm) and norm.uses_batch and computes(conv, Conv2d)) or sees_gradients(conv):
         return batch_norm_activation(norm, conv(x, *behind), activation, residual, pool=pool)

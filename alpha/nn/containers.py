@@ -16,7 +16,7 @@ from alpha.nn.batchnorm import (
     BatchNorm3d,
     batch_norm_activation,
     conv_batch_norm,
-    joined_pool,
+    joins_pool,
 )
 from alpha.nn.convolution import Conv2d
 from alpha.nn.layers import Dropout
@@ -178,7 +178,7 @@ def _behind_norm(norm: BatchNorm2d, behind: list[Module]) -> tuple[Module | None
     activation = behind[0] if behind and rectifier_of(behind[0]) is not None else None
     called = 1 if activation is None else 2
     pool = behind[called - 1] if len(behind) >= called else None
-    if joined_pool(norm, activation, None, pool) is None:
+    if not joins_pool(norm, activation, None, pool):
         return activation, None, called
     return activation, pool, called + 1
 

@@ -12,7 +12,7 @@ from alpha.nn import functional as F
 from alpha.ops.kernel.function_layer import FunctionLayer, function_layer
 from alpha.ops.kernel.options import Lengths, lengths, lengths_as_given, real
 from alpha.ops.pooling.adaptive_pool import OutputSize, sizes_as_given
-from alpha.ops.pooling.pool_shape import Windows
+from alpha.ops.pooling.pool_shape import LAYERS, Windows
 
 __all__ = [
     "AdaptiveAvgPool1d",
@@ -110,6 +110,9 @@ class MaxPool2d(_MaxPool):
     """
 
     rank, pool = 2, staticmethod(F.max_pool2d)
+
+
+LAYERS[MaxPool2d] = MaxPool2d.forward
 
 
 class MaxPool3d(_MaxPool):

@@ -9,7 +9,6 @@ import numpy as np
 from argument_table import Row, changes, refused, silent
 
 import alpha.nn.functional as F
-from alpha.ops.pooling.pool_shape import Windows
 from rows.arrays import IMAGE, LABELS, MATRIX, SEQUENCE, VOLUME, drawn, normal
 from rows.kinds import FunctionRow, NotedStatistics
 
@@ -78,7 +77,7 @@ FUNCTIONS = [
         statistics=changes(NotedStatistics(), "statistics"),
         residual=changes(IMAGE),
         activation=changes(F.relu),
-        pool=changes(Windows(2, None, 0, 1, False)),
+        pool=changes(lambda x: F.max_pool2d(x, 2)),
     ),
     *(
         function(f, {"x": MATRIX, "dim": 1}, x=changes(MATRIX * 2), dim=changes(0), dtype=changes("float64"))

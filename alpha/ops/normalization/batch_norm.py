@@ -36,7 +36,7 @@ from alpha.ops.kernel.rectifier import (
     RectifierStep,
     rectifier_of,
 )
-from alpha.ops.normalization.batch_norm_pool import BatchNormPool, takes_pool
+from alpha.ops.normalization.batch_norm_pool import MOST_PIXELS, BatchNormPool, takes_windows
 from alpha.ops.normalization.batch_norm_primitives import (
     BatchStatistics,
     batch_norm_apply,
@@ -47,8 +47,7 @@ from alpha.ops.normalization.batch_norm_primitives import (
     filled,
     with_step,
 )
-from alpha.ops.pooling.max_pool import max_pool2d
-from alpha.ops.pooling.pool_shape import PoolShape, Windows, pooling
+from alpha.ops.pooling.pool_shape import PoolShape, Windows, pooling, windows_of
 
 __all__ = ["batch_norm"]
 
@@ -217,9 +216,9 @@ def batch_norm(
     statistics: ChannelStatistics | None = None,
     residual: Tensor | None = None,
     activation: Callable[[Tensor], Tensor] | None = None,
-    pool: Windows | None = None,
+    pool: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
-    """Batch normalisation   x, residual (..., C), the others (C,) -> (..., C)
+    """Batch normalisation   x, residual (..., C), the others (C,) -> (..., C), or what `pool` makes of it
 
     In training mean and (biased) variance are the batch's, and the running ones move towards them by `momentum`,
     the variance unbiased, as in PyTorch; otherwise the running ones are used. The second run of a function under
@@ -234,14 +233,15 @@ def batch_norm(
         activation: is applied to the result, after the residual: a layer or a function of one tensor. The kernel
             computes ReLU, ReLU6 and leaky ReLU of a positive slope itself, and so do the kernels of the gradients.
             Without a residual, nothing but x is then kept for them.
-        pool: of the maximum pool that is applied to the result at last, x (N, H, W, C). On a GPU one kernel does all of
-            it, if the stride is 2, the windows have at most 3 x 3 pixels, and there is no residual.
+        pool: is applied at last: a layer or a function of one tensor. The kernels compute a MaxPool2d of stride 2 whose
+            windows have at most 3 x 3 pixels and no dilation, if there is no residual, and no activation but those
+            above. x, and a byte for each maximum, are then kept for the gradients.
 
     Raises:
         ShapeError: a parameter is not (C,), the residual does not fit x, the batch has one row in training, running
             statistics are missing, or x cannot be pooled.
         TypeError: one of the tensors is not a Tensor of floating numbers, those of x and the residual do not mix, or
-            the activation is no function.
+            the activation or the pool is no function.
         DeviceError: the running statistics are on another device than x.
         ValueError: momentum or eps is not finite, or eps is negative.
     """
@@ -267,14 +267,14 @@ def batch_norm(
     fits = residual is None or (residual.shape == x.shape and residual.dtype == x.dtype)
     if residual is not None and not fits:
         _check_residual(residual, x)
-    rectifier = rectifier_of(activation)
+    rectifier, windows = rectifier_of(activation), windows_of(pool)
     if not fits or not x.size:
         rectifier = None
     stats = BatchStatistics.of_batch(running, momentum) if training else BatchStatistics(running, False, momentum)
     if training and statistics is not None and statistics.describes(x):
         stats = stats._replace(statistics=statistics)
     known = activation is None or rectifier is not None
-    shape = None if pool is None or residual is not None or not known else _pooled_by_kernels(x, pool)
+    shape = _pooled_by_kernels(x, windows) if windows is not None and residual is None and known else None
     if shape is not None:
         return BatchNormPool.apply(x, weight, bias, stats=stats, eps=eps, rectifier=rectifier, shape=shape)
     if x.size:
@@ -284,7 +284,7 @@ def batch_norm(
     if residual is not None and not (fits and x.size):
         y = y + residual
     y = y if known or activation is None else activation(y)
-    return y if pool is None else max_pool2d(y, *pool)
+    return y if pool is None else pool(y)
 
 
 def _pooled_by_kernels(x: Tensor, windows: Windows) -> PoolShape | None:
@@ -292,10 +292,10 @@ def _pooled_by_kernels(x: Tensor, windows: Windows) -> PoolShape | None:
 
     For a tracer the two are operators of their own.
     """
-    if not x.size or x.ndim != 4 or tracing.tracer is not None:
+    if not x.size or x.ndim != 4 or tracing.tracer is not None or not takes_windows(windows):
         return None
-    pools = pooling("max_pool2d", 2, x, windows)
-    return pools.shapes[0] if takes_pool(pools.shapes[0]) else None
+    shape = pooling("max_pool2d", 2, x, windows).shapes[0]
+    return shape if shape.N * shape.IH * shape.IW <= MOST_PIXELS else None
 
 
 def _check_residual(residual: Tensor, x: Tensor) -> None:

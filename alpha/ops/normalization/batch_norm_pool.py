@@ -19,6 +19,7 @@ from alpha.core.primitive import Array, primitive
 from alpha.ops.conv2d.channel_statistics import StatisticsArguments
 from alpha.ops.conv2d.magnitudes import magnitude_parts, needs_magnitude
 from alpha.ops.kernel.casts import CUDA_TYPES, require_float32, require_same_float, vector_width
+from alpha.ops.kernel.options import lengths
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, ScalarArg
 from alpha.ops.kernel.rectifier import FROM_X, IDENTITY, NOT_RECTIFIED, Rectified, RectifiedInput, Rectifier
 from alpha.ops.kernel.sums import MEETING_STATE, column_block, column_splits
@@ -31,19 +32,24 @@ from alpha.ops.normalization.batch_norm_primitives import (
     with_step,
 )
 from alpha.ops.pooling.max_pool import max_pool2d_backward, max_pool2d_forward
-from alpha.ops.pooling.pool_shape import PoolShape
+from alpha.ops.pooling.pool_shape import PoolShape, Windows
 
 LONGEST = 3  # windows of the pools that the kernels take
+MOST_PIXELS = (1 << 31) - (1 << 16)  # which the kernels count in 32 bits, a step further than there are
 
 
-def takes_pool(s: PoolShape) -> bool:
-    """True if the kernels take a pool: its stride is 2, and its windows have at most 3 x 3 pixels.
+def takes_windows(windows: Windows | None) -> bool:
+    """True if the kernels take a pool of such windows: the stride is 2, and a window has at most 3 x 3 pixels.
 
     With a stride of 1 each pixel would be normalised once for each of its windows, which takes longer than a pass.
-    Longer strides are rare, and do not fit the registers. The kernels count pixels in 32 bits.
+    Longer strides are rare, and do not fit the registers.
     """
-    of_stride_2 = (s.adaptive, s.dh, s.dw, s.sh, s.sw) == (False, 1, 1, 2, 2)
-    return of_stride_2 and max(s.FH, s.FW) <= LONGEST and s.N * s.IH * s.IW < 1 << 31
+    if windows is None:
+        return False
+    F = lengths("max_pool2d", "kernel_size", windows.kernel_size, 2)
+    stride = F if windows.stride is None else lengths("max_pool2d", "stride", windows.stride, 2)
+    dilation = lengths("max_pool2d", "dilation", windows.dilation, 2, least=1)
+    return stride == (2, 2) and dilation == (1, 1) and max(F) <= LONGEST
 
 
 class Columns(NamedTuple):
@@ -88,6 +94,9 @@ def batch_norm_pool_gradients(
     Args:
         X: with the rectifier that has made it, dX is the gradient of what that was given.
         batch: the statistics came from X itself, so that their gradient counts.
+
+    On a GPU a pixel that is no maximum adds nothing to dweight, also if X is not finite there; otherwise it adds
+    0 times infinity, which is NaN.
     """
 
 
@@ -276,6 +285,9 @@ class BatchNormPool(Function):
     ) -> Array:
         weight = filled(X, 1) if weight is None else weight
         bias = filled(X, 0) if bias is None else bias
+        if not isinstance(X, np.ndarray):  # before the running statistics are written
+            require_same_float("batch_norm", X)
+            require_float32("batch_norm", weight, bias)
         if stats.training:
             wanted = StatisticsArguments(*stats.arrays, stats.momentum, stats.statistics)
             mean, var = channel_statistics(X, *wanted)

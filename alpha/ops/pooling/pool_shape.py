@@ -16,6 +16,8 @@ import numpy as np
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
+from alpha.module.hooks import is_plain
+from alpha.module.module import Module
 from alpha.ops.kernel.arguments import NoImages
 from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, stream_grid
 from alpha.ops.kernel.options import FORMS, Lengths, lengths
@@ -144,6 +146,26 @@ class Windows(NamedTuple):
     padding: Lengths
     dilation: Lengths
     ceil_mode: bool
+
+
+# of a layer that is a maximum pool of two axes: its forward, whose windows are its attribute `windows`
+LAYERS: dict[type[Module], Callable[..., Any]] = {}
+
+
+def windows_of(pool: Callable[[Tensor], Tensor] | None) -> Windows | None:
+    """The windows of a layer that does nothing but a maximum pool of two axes; None for anything else.
+
+    A layer that returns indices, one with hooks, and one whose `forward` was assigned do something else.
+
+    Raises:
+        TypeError: the pool is neither None nor a function.
+    """
+    if pool is not None and not callable(pool):
+        raise TypeError(f"pool={pool!r} is no layer and no function of a tensor")
+    if not isinstance(pool, Module) or LAYERS.get(type(pool)) is not type(pool).forward or not is_plain(pool):
+        return None
+    layer: Any = pool
+    return None if layer.return_indices else layer.windows
 
 
 def image_sizes(operator: str, rank: int, x: Tensor) -> tuple[int, tuple[int, ...], int]:

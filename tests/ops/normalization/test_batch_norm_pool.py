@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import ml_dtypes
 import numpy as np
@@ -15,9 +16,11 @@ import alpha
 import alpha.nn.functional as F
 from alpha import Tensor, nn
 from alpha.autograd import tracing
-from alpha.ops.normalization.batch_norm_pool import BatchNormPool, takes_pool
+from alpha.ops.kernel.plan import Plan
+from alpha.ops.normalization import batch_norm
+from alpha.ops.normalization.batch_norm_pool import BatchNormPool, takes_windows
 from alpha.ops.pooling.max_pool import MaxPool2d
-from alpha.ops.pooling.pool_shape import PoolShape, Windows, pooling
+from alpha.ops.pooling.pool_shape import Windows
 from alpha.runtime.cuda.cuda_device import CudaDevice
 
 RNG = np.random.default_rng(0)
@@ -224,15 +227,52 @@ def test_other_pools_have_their_own_passes(pool: nn.Module) -> None:
 
 
 def test_which_pools_the_kernels_take() -> None:
-    def taken(*windows: Any) -> bool:
-        x = alpha.zeros(2, 12, 12, 4)
-        return takes_pool(pooling("max_pool2d", 2, x, Windows(*windows)).shapes[0])
+    assert takes_windows(Windows(2, None, 0, 1, False))
+    assert takes_windows(Windows((1, 3), (2, 2), 0, 1, True))
+    assert not takes_windows(Windows(2, (2, 1), 0, 1, False))
+    assert not takes_windows(Windows(4, 2, 0, 1, False))
+    assert not takes_windows(Windows(2, 2, 0, (1, 2), False))
+    assert not takes_windows(None)
 
-    assert taken(2, None, 0, 1, False)
-    assert taken(3, 2, 1, 1, True)
-    assert not taken(2, (2, 1), 0, 1, False)
-    assert not taken(4, 2, 0, 1, False)
-    assert takes_pool(PoolShape(1 << 28, 4, 2, 1, 2, 2, 2, 2, 0, 0, 2, 1)) is False  # 2^31 pixels
+
+def test_maps_of_more_pixels_than_the_kernels_count_have_two_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    norm, pool, x = layer("cpu"), nn.MaxPool2d(2), alpha.tensor(X, requires_grad=True)
+    for most, made_by in ((3 * 9 * 8, BatchNormPool), (3 * 9 * 8 - 1, MaxPool2d)):
+        monkeypatch.setattr(batch_norm, "MOST_PIXELS", most)
+        assert isinstance(nn.batch_norm_activation(norm, x, None, pool=pool)._node, made_by)
+
+
+def test_a_pool_that_the_kernels_do_not_take_changes_nothing_before_it(hopper_on_two: CudaDevice) -> None:
+    """Convolution and batch normalisation stay one plan."""
+    for pool in (nn.MaxPool2d(3, 3), nn.MaxPool2d(2, 1), nn.AvgPool2d(2)):
+        model = nn.Sequential(nn.Conv2d(20, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), pool).to(hopper_on_two)
+        x = alpha.tensor(X, device=hopper_on_two, requires_grad=True)
+        plans: list[str] = []
+        with patch.object(Plan, "launch", autospec=True, side_effect=Plan.launch) as launch:
+            model(x)
+            plans += [call.args[0].name for call in launch.call_args_list]
+        assert sum(name.endswith(", batch_norm") for name in plans) == 1
+
+
+def test_a_forward_of_its_own_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool whose class or instance has another forward is another pool."""
+    x = alpha.tensor(X)
+    model = nn.Sequential(nn.BatchNorm2d(20), nn.MaxPool2d(2))
+    used = nn.MaxPool2d.forward
+    with monkeypatch.context() as changed:
+        changed.setattr(nn.MaxPool2d, "forward", lambda self, x: used(self, x) * 0 + 7)
+        assert model(x).numpy().max() == 7
+    model[1].forward = lambda x: x  # type: ignore[method-assign]
+    assert model(x).shape == SHAPE
+
+
+def test_a_call_that_is_refused_moves_nothing(hopper_on_two: CudaDevice) -> None:
+    norm = nn.BatchNorm2d(20).to(hopper_on_two)
+    norm.weight = nn.Parameter(alpha.ones(20).double().to(hopper_on_two))
+    with pytest.raises(TypeError, match="float32"):
+        nn.batch_norm_activation(norm, alpha.tensor(X, device=hopper_on_two), None, pool=nn.MaxPool2d(2))
+    assert norm.running_mean is not None
+    assert not norm.running_mean.numpy().any()
 
 
 def test_a_hook_on_either_layer_sees_what_it_saw(device: str) -> None:
@@ -279,7 +319,7 @@ def test_a_residual_and_any_activation_go_with_a_pool() -> None:
         z = norm(x) if added is None else norm(x) + added
         np.testing.assert_allclose(found.numpy(), pool(activation(z)).numpy(), rtol=1e-6, atol=1e-6)
     mean, var = alpha.zeros(20), alpha.ones(20)
-    found = F.batch_norm(x, mean, var, residual=residual, activation=F.relu, pool=Windows(2, None, 0, 1, False))
+    found = F.batch_norm(x, mean, var, residual=residual, activation=F.relu, pool=pool)
     expected = F.max_pool2d(F.batch_norm(x, mean, var, residual=residual, activation=F.relu), 2)
     np.testing.assert_array_equal(found.numpy(), expected.numpy())
 
@@ -288,7 +328,11 @@ def test_windows_that_do_not_fit_are_refused() -> None:
     with pytest.raises(alpha.errors.ShapeError, match="max_pool2d: the output would be"):
         nn.Sequential(nn.BatchNorm2d(20), nn.MaxPool2d(2))(alpha.zeros(2, 1, 4, 20))
     with pytest.raises(alpha.errors.ShapeError, match="max_pool2d"):
-        F.batch_norm(alpha.zeros(4, 20), alpha.zeros(20), alpha.ones(20), pool=Windows(2, None, 0, 1, False))
+        F.batch_norm(alpha.zeros(4, 20), alpha.zeros(20), alpha.ones(20), pool=nn.MaxPool2d(2))
+    norm = nn.BatchNorm2d(20)
+    with pytest.raises(TypeError, match="pool=2 is no layer and no function"):
+        norm(alpha.tensor(X), pool=2)
+    assert not norm.running_mean.numpy().any()  # type: ignore[union-attr]
 
 
 def test_captured_as_eager(device: str) -> None:
