@@ -271,7 +271,10 @@ def record_rare(arch: str) -> set[Launch]:
 def primitive_cases() -> Iterator[tuple[str, tuple[Any, ...]]]:
     for name, cases in primitive_calls.CASES.items():
         for case in cases:
-            yield name, case[:-1] if name in primitive_calls.WITH_LENGTH else case
+            arguments = case[:-1] if name in primitive_calls.WITH_LENGTH else case
+            yield name, arguments
+            if name in test_bfloat16.OF_POOLS:
+                yield name, tuple(map(test_bfloat16.lower, arguments))
     for name, arguments, _ in test_bfloat16.ALL:
         yield name, arguments
     for case in test_bfloat16.CASTS:
