@@ -105,7 +105,7 @@ class _BatchNorm(Resets):
         statistics: ChannelStatistics | None = None,
         residual: Tensor | None = None,
         activation: Activation | None = None,
-        pool: Callable[[Tensor], Tensor] | None = None,
+        pool: Activation | None = None,
     ) -> Tensor:
         """`statistics`, `residual`, `activation` and `pool`: see `F.batch_norm`.
 
@@ -142,7 +142,7 @@ class _BatchNorm(Resets):
         statistics: ChannelStatistics | None,
         residual: Tensor | None,
         activation: Activation | None,
-        pool: Callable[[Tensor], Tensor] | None,
+        pool: Activation | None,
     ) -> Tensor:
         """A training batch whose share depends on how many there were."""
         running = [old for old in (self.running_mean, self.running_var) if old is not None]
@@ -279,7 +279,9 @@ def computes(layer: Module, kind: type[Module]) -> bool:
 
 def joins_pool(norm: Module, activation: Activation | None, residual: Tensor | None, pool: Activation | None) -> bool:
     """True if the kernels of a batch normalisation compute the pool that follows it and its activation."""
-    if not (type(norm) is BatchNorm2d and computes(norm, _BatchNorm) and is_plain(norm)) or residual is not None:
+    if pool is None or residual is not None:
+        return False
+    if not (type(norm) is BatchNorm2d and computes(norm, _BatchNorm) and is_plain(norm)):
         return False
     if isinstance(activation, Module) and hooks_act(activation):
         return False
@@ -343,7 +345,8 @@ def conv_batch_norm(
     Args:
         between: the slope of a rectifier between the two layers, which the convolution, a Conv2d, computes; None: there
             is none.
-        pool: a layer that is applied at last, see `batch_norm_activation`. The result then has its shape.
+        pool: a layer or a function that is applied at last, see `batch_norm_activation`; the result is then what it
+            makes.
     """
     if pool is not None and not joins_pool(norm, activation, residual, pool):
         return pool(conv_batch_norm(conv, norm, x, activation, residual, between=between))

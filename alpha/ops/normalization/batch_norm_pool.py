@@ -240,7 +240,7 @@ def plan_gradients(
     meeting, found, outputs = magnitude_parts(form.magnitude, beside="dw")
     cells = s.N * -(-s.IH // s.sh) * -(-s.IW // s.sw)
     block, tiles, lanes = form.blocks(cells, s.C)
-    rows = (8 if is_whole(s) else 32) * lanes
+    rows = (8 if is_whole(s) else 32) * lanes  # with more where a block has an SM alone: it begins less often
     gradient = KernelLaunch(
         "batchnorm/pool_input_gradient.cu",
         "pool_input_gradient",

@@ -16,6 +16,7 @@ import alpha
 import alpha.nn.functional as F
 from alpha import Tensor, nn
 from alpha.autograd import tracing
+from alpha.nn.kept_sides import INPUT, kept_sides
 from alpha.ops.kernel.plan import Plan
 from alpha.ops.normalization import batch_norm
 from alpha.ops.normalization.batch_norm_pool import BatchNormPool, takes_windows
@@ -184,6 +185,16 @@ def test_the_rectifier_of_x_is_undone_in_the_same_pass(hopper_on_two: CudaDevice
         np.testing.assert_allclose(f.numpy(), e.numpy(), rtol=1e-4, atol=1e-5 * np.abs(e.numpy()).max())
 
 
+def test_the_statistics_of_the_convolution_are_used(hopper_on_two: CudaDevice) -> None:
+    """X is read once in the forward pass."""
+    model = nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.MaxPool2d(2)).to(hopper_on_two)
+    x = alpha.tensor(RNG.standard_normal((20, 8, 8, 64)).astype(np.float32), device=hopper_on_two)
+    with observed_launches(hopper_on_two) as launched:
+        model(x)
+    entries = [launch.entry for launch in launched if launch.source.startswith(("batchnorm", "pool2d"))]
+    assert entries == ["merge_counted_statistics", "apply_pool"]
+
+
 def nodes(y: Tensor) -> list[str]:
     """The operators behind a result, along first inputs."""
     found, node = [], y._node
@@ -264,6 +275,32 @@ def test_a_forward_of_its_own_is_called(monkeypatch: pytest.MonkeyPatch) -> None
         assert model(x).numpy().max() == 7
     model[1].forward = lambda x: x  # type: ignore[method-assign]
     assert model(x).shape == SHAPE
+
+
+@pytest.mark.parametrize("how", [{"momentum": None}, {"bias_correction": True}, {"track_running_stats": False}])
+def test_layers_of_other_running_statistics(device: str, how: dict[str, Any]) -> None:
+    x, pool = alpha.tensor(X, device=device, requires_grad=True), nn.MaxPool2d(2)
+    one, other = (nn.BatchNorm2d(20, **how).to(device) for _ in range(2))
+    found, expected = together(nn.ReLU(), pool)(one, x), apart(nn.ReLU(), pool)(other, x)
+    np.testing.assert_array_equal(found.numpy(), expected.numpy())
+    for ours, theirs in zip(one.buffers(), other.buffers(), strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+
+
+def test_a_second_run_moves_no_statistics() -> None:
+    norm, x = nn.BatchNorm2d(20), alpha.tensor(X, requires_grad=True)
+    y = alpha.checkpoint(lambda x: nn.batch_norm_activation(norm, x, None, pool=nn.MaxPool2d(2)), x)
+    assert norm.running_mean is not None
+    moved = norm.running_mean.numpy().copy()
+    y.sum().backward()
+    assert moved.any()
+    np.testing.assert_array_equal(norm.running_mean.numpy(), moved)
+
+
+def test_what_is_kept_is_the_input() -> None:
+    model = nn.Sequential(nn.Conv2d(20, 8, 3), nn.BatchNorm2d(8), nn.LeakyReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 4, 1))
+    with alpha.memory_mode("balanced"):
+        assert kept_sides(model, (alpha.tensor(X),)) == {"1": INPUT}
 
 
 def test_a_call_that_is_refused_moves_nothing(hopper_on_two: CudaDevice) -> None:
