@@ -11,8 +11,8 @@ with a fused Adam and DistributedDataParallel; "DDP graphs" compiles it with mod
 
 Three steps are measured in the same processes, and each time is that of the slowest GPU: "alone" exchanges nothing, so
 no GPU waits for another one; "in step" exchanges one number, so that each step takes the time of the slowest GPU; and
-the last one averages the gradients. Efficiency is the first over the last one. The weights of all GPUs must be equal
-after 50 steps.
+the last one averages the gradients. They are measured in turns. Efficiency is the first over the last one. The weights
+of all GPUs must be equal after 50 steps.
 """
 
 from __future__ import annotations
@@ -76,15 +76,14 @@ def measure(args: argparse.Namespace, side: Side, name: str, precision: str, sca
     batch = whole // side.count if scaling == STRONG else whole
     case = partial(Case, name, precision, device=args.device)
 
-    def ms(batch: int, kind: str) -> float:
-        return measured_ms(side, side.step(case(batch, kind))[0], args.most)
-
-    alone, together = ms(whole, ALONE), ms(batch, TOGETHER)
+    side.forget()
     step, weights, nbytes = side.step(case(batch, EXCHANGED))
     digest = weights_after(side, step, weights, args.steps)
-    taken = measured_ms(side, step, args.most)
-    exchange = measured_ms(side, side.all_reduce(nbytes), args.most) if side.count > 1 else 0.0
-    return Row(name, precision, args.here, scaling, side.count, batch, alone, together, taken, exchange, digest)
+    steps = [side.step(case(whole, ALONE))[0], side.step(case(batch, TOGETHER))[0], step]
+    if side.count > 1:
+        steps.append(side.all_reduce(nbytes))
+    alone, together, taken, *exchange = measured_ms(side, steps, args.most)
+    return Row(name, precision, args.here, scaling, side.count, batch, alone, together, taken, sum(exchange), digest)
 
 
 def here(args: argparse.Namespace) -> list[Row]:

@@ -5,9 +5,10 @@ A captured function keeps its calls of one kind, and the captures of it that hav
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from alpha.autograd.derived import derived_of, refresh
@@ -18,7 +19,7 @@ from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.graphs import CudaRecording, StepGraph
 from alpha.runtime.cuda.graphs import capture as capture_graph
-from alpha.runtime.cuda.scratch import MemoryPlan
+from alpha.runtime.cuda.scratch import Life, MemoryPlan
 from alpha.step.call_arguments import Arguments, map_tensors, memories_of
 from alpha.step.host_state import HostState
 from alpha.step.ran import Ran
@@ -88,6 +89,22 @@ def difference(before: list[tuple[Any, ...]] | None, notes: CudaRecording) -> st
             return f"launch {number + 1}, {b[0]}, {what} at each call, at {notes.places[number]}"
     if len(before) != len(notes.nodes):
         return f"it launches {len(before)} kernels in one call and {len(notes.nodes)} in the next"
+    return ""
+
+
+def difference_of_lives(before: Sequence[Life], lives: Sequence[Life]) -> str:
+    """Difference between the memory that two captures have asked for, in words."""
+    for number, (a, b) in enumerate(zip(before, lives, strict=False)):
+        if a.nbytes != b.nbytes:
+            return f"array {number + 1} that it asks for has {a.nbytes:,} bytes in one call and {b.nbytes:,} next time"
+        if a != b:
+            ends = ["at its end" if life.death == inf else f"before array {life.death + 1}" for life in (a, b)]
+            return (
+                f"array {number + 1} that it asks for, of {a.nbytes:,} bytes, is dropped {ends[0]} in one call and "
+                f"{ends[1]} in the next"
+            )
+    if len(before) != len(lives):
+        return f"it asks for {len(before)} arrays in one call and {len(lives)} in the next"
     return ""
 
 
@@ -221,6 +238,8 @@ class Attempt:
         graph.close()
         trial.nodes, trial.count = None if read else self.notes.nodes, trial.count + 1
         if trial.plan is None or trial.plan.lives != graph.trace.lives:
+            if trial.plan is not None and not self.differs:
+                self.differs = difference_of_lives(trial.plan.lives, graph.trace.lives)
             trial.plan, trial.nodes = MemoryPlan(graph.trace.lives), None
             if device.scratch.is_range:  # else the next capture would have other addresses
                 device.scratch.trim()

@@ -297,7 +297,7 @@ class Captured(Generic[P, R]):
 
     def _capture(self, device: CudaDevice, kind: Kind, arguments: Arguments, watch: Watch) -> Any:
         """Record the step, do it, and keep the graph if the last capture of this kind has recorded the same."""
-        key = tuple([leaf._grad is None for leaf in watch.leaves])
+        key, new = tuple([leaf._grad is None for leaf in watch.leaves]), ""
         trial = kind.trials.setdefault(key, Trial())
         try:
             attempt, known = Attempt(device, trial, arguments, watch, self._holders()), self._ran.count
@@ -315,12 +315,13 @@ class Captured(Generic[P, R]):
             return self._observe(device, kind, arguments, watch, str(error))
         if self._ran.count > known:  # the watch did not know of this code yet
             trial.nodes = None
+            new = "it runs code that the captures before it did not run"
         replay = attempt.finish(changes)
         if replay is None:
             if attempt.why:
                 self._doubt(kind, attempt.why)
             elif trial.count >= MOST_TRIALS:
-                self._refuse(kind, attempt.differs or "its captures do not agree")
+                self._refuse(kind, attempt.differs or new or "its captures do not agree")
             return attempt.result
         kind.replays.insert(0, replay)
         kind.doubts = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -58,6 +58,9 @@ class Side(Protocol):
     rank: int
     count: int
 
+    def forget(self) -> None:
+        """Forget what was compiled for earlier steps."""
+
     def step(self, case: Case) -> tuple[Step, Callable[[], bytes], int]:
         """A step, a function that gives the bytes of the weights, and the bytes of all gradients."""
 
@@ -94,6 +97,9 @@ class AlphaSide:
         join_ranks(device)
         self.rank, self.count = distributed.rank(), distributed.world_size()
         self._device = alpha.get_device(device)
+
+    def forget(self) -> None:
+        """Do nothing: a captured step goes with its function."""
 
     def step(self, case: Case) -> tuple[Step, Callable[[], bytes], int]:
         model = network(case.network).to(case.device)
@@ -154,9 +160,11 @@ class DdpSide:
         place = place_of()
         self.rank, self.count = place.rank, place.world_size
 
+    def forget(self) -> None:
+        self._torch._dynamo.reset()
+
     def step(self, case: Case) -> tuple[Step, Callable[[], bytes], int]:
         torch = self._torch
-        torch._dynamo.reset()
         torch.backends.cudnn.benchmark = True
         strict = case.precision == "float32"
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = not strict
@@ -215,20 +223,28 @@ SIDES: dict[str, Callable[[str], Side]] = {
 }
 
 
-def measured_ms(side: Side, step: Step, most: int) -> float:
-    """Median milliseconds of a step over windows, of the slowest rank; a window has at most so many steps."""
+def measured_ms(side: Side, steps: Sequence[Step], most: int) -> list[float]:
+    """Median milliseconds of each step over windows, of the slowest rank.
 
-    def window(steps: int) -> float:
+    The steps have their windows in turns, since a GPU becomes slower as it becomes warm, and its clock moves. All ranks
+    begin a window at once; it has at most `most` calls of a step.
+    """
+
+    def window(step: Step, calls: int) -> float:
+        side.gather(0.0)
         start = time.perf_counter()
-        for _ in range(steps):
+        for _ in range(calls):
             step()
         side.wait()
-        return 1e3 * (time.perf_counter() - start) / steps
+        return 1e3 * (time.perf_counter() - start) / calls
 
-    window(min(most, WARM))  # a captured step is one from its third call on
-    first = max(side.gather(window(min(most, WARM))))
-    steps = max(1, min(most, round(1e3 * WINDOW_S / first)))
-    return max(side.gather(statistics.median(window(steps) for _ in range(WINDOWS))))
+    calls = []
+    for step in steps:
+        window(step, min(most, WARM))  # a captured step is one from its third call on
+        first = max(side.gather(window(step, min(most, WARM))))
+        calls.append(max(1, min(most, round(1e3 * WINDOW_S / first))))
+    windows = [[window(step, count) for step, count in zip(steps, calls, strict=True)] for _ in range(WINDOWS)]
+    return [max(side.gather(statistics.median(times))) for times in zip(*windows, strict=True)]
 
 
 def weights_after(side: Side, step: Step, weights: Callable[[], bytes], steps: int) -> str:

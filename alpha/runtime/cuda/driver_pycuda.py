@@ -133,6 +133,7 @@ class PycudaDriver:
         self._ranges: list[Any] = []
         self._uploads: Any = None  # the stream of `begin_upload`
         self._beside: Any = None  # the stream of `hand_over`
+        self._side: Any = None  # the stream of `outside_capture`
         self._left_beside = False  # whether there is work on it that `join` has not waited for
         self._times: CuptiTimes | None = None
         self._images: list[bytes] = []  # of modules: the driver may read a kernel when it is first launched
@@ -362,14 +363,16 @@ class PycudaDriver:
         graph.close()
 
     def outside_capture(self, function: Callable[[], T]) -> T:
-        side = drv.Stream(NON_BLOCKING)
+        if self._side is None:  # kept: garbage may be collected on a thread on which pycuda cannot destroy a stream
+            self._side = drv.Stream(NON_BLOCKING)
+        side, before = self._side, self._stream
         try:
             self._stream = side
             result = function()
             side.synchronize()
-            self._stream = self._main
+            self._stream = before
         except BaseException:
-            self._stream = self._main
+            self._stream = before
             with contextlib.suppress(drv.Error):
                 side.synchronize()
             raise
@@ -430,7 +433,7 @@ class PycudaDriver:
                 added.close()
         self._shared_limits.clear()  # it holds modules
         self._images.clear()
-        self._stream = self._main = self._uploads = self._beside = None
+        self._stream = self._main = self._uploads = self._beside = self._side = None
         self._staging = None  # type: ignore[assignment]
         # Not pop(): a primary context that pycuda's destructor detaches ends in a warning.
         self._context.detach()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ import alpha.nn.functional as F
 from alpha.errors import CaptureError, CaptureWarning, DeviceError
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.step import captured
+from alpha.step.ran import Ran
 
 pytestmark = pytest.mark.usefixtures("cuda")
 
@@ -159,6 +161,45 @@ def test_what_changes_at_each_call_is_named() -> None:
     step = alpha.capture(lambda x: x * float(turns[0]))
     with pytest.warns(CaptureWarning, match=r"gets other arguments at each call, .*; turns\[0\]: \d+ became \d+"):
         calls(step)
+    assert step.graphs == []
+
+
+def test_memory_that_lives_longer_in_every_second_call_is_named() -> None:
+    """The launches are the same, but no plan of the memory holds for the next call."""
+    x, turns = alpha.tensor([1.0, 2.0], device="cuda"), [0]
+
+    def program(x: alpha.Tensor) -> alpha.Tensor:
+        kept: alpha.Tensor | None = x * 2.0
+        if turns[0] % 2:
+            kept = None
+        y = x + 1.0
+        del kept
+        return y * 1.0
+
+    step = alpha.capture(program)
+
+    def calls() -> None:
+        for _ in range(40):
+            turns[0] += 1
+            assert step(x).numpy().tolist() == [2, 3]
+
+    with pytest.warns(CaptureWarning, match=r"array 1 that it asks for, of \d+ bytes, is dropped before array [23] in"):
+        calls()
+    assert step.graphs == []
+
+
+def test_code_that_is_new_in_each_call_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such code runs where no value on the host tells of it, as a finalizer does."""
+    x, counts = alpha.tensor([1.0, 2.0], device="cuda"), itertools.count()
+    monkeypatch.setattr(Ran, "count", property(lambda ran: next(counts)))
+    step = alpha.capture(lambda x: x * 2.0)
+
+    def calls() -> None:
+        for _ in range(40):
+            assert step(x).numpy().tolist() == [2, 4]
+
+    with pytest.warns(CaptureWarning, match="runs as usual: it runs code that the captures before it did not run"):
+        calls()
     assert step.graphs == []
 
 
