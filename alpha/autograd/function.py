@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
@@ -92,6 +93,7 @@ class Function:
     output_is_kept = False  # whether another function has saved the output; noted in the memory modes below "fast"
     would_keep_output = False  # whether `keep_output` is to be told of that in any mode
     layer = NO_LAYER  # whose forward has recorded it, if a recording or a profile asks
+    remade: Callable[[], Again | None] = staticmethod(lambda: None)  # the output that others have kept to be made again
     first_run: tuple[FirstRun, int] | None = None  # of a function that must run again, and which operator this is
 
     def __init_subclass__(cls) -> None:
@@ -149,12 +151,7 @@ class Function:
                 f"{self.name}: the graph was freed by an earlier backward(); "
                 "pass retain_graph=True to that one to walk it twice"
             )
-        for version, value in self._guards:
-            if version.value != value:
-                raise GradientError(
-                    f"{self.name}: a tensor saved for backward was written in place by "
-                    f"{version.writer} (version {version.value}, saved at {value})"
-                )
+        check_guards(self.name, self._guards)
         if self._again is not None:
             again, arrays = self._again, enumerate(self._saved)
             self._saved = tuple([again[i].array() if i in again else array for i, array in arrays])
@@ -171,6 +168,14 @@ class Function:
     def output_again(self) -> Again | None:
         """The output, made again when it is asked for; None if it is cheaper to keep, which a subclass may change."""
         return None
+
+    def made_again(self, compute: Callable[[], Array]) -> Again:
+        """The output that `compute` makes: one array for all functions that have kept it."""
+        again = self.remade()
+        if again is None:
+            again = Again(compute)
+            self.remade = weakref.ref(again)  # which may hold this node
+        return again
 
     @classmethod
     def apply(cls, *inputs: Tensor | None, **options: Any) -> Tensor:
@@ -322,6 +327,16 @@ def tensor_class() -> type[Tensor]:
 
 
 # -- what goes into a Function --------------------------------------------------------------------
+
+
+def check_guards(name: str, guards: Iterable[tuple[Version, int]]) -> None:
+    """`GradientError` if a version has another value than the one that was noted."""
+    for version, value in guards:
+        if version.value != value:
+            raise GradientError(
+                f"{name}: a tensor saved for backward was written in place by "
+                f"{version.writer} (version {version.value}, saved at {value})"
+            )
 
 
 def _check_inputs(node: Function, tensors: Sequence[Tensor]) -> bool:

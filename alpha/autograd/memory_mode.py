@@ -17,6 +17,9 @@ its own. "fast" (the default) keeps both. The other modes keep less:
 - **The output again.** "least" also drops the output of a batch normalisation that cannot be undone (ReLU, or bfloat16
   arrays), if no residual was added: the backward pass computes it a second time from X. The values are the same, bit
   for bit.
+- **What follows an image again.** "least" drops the output of a convolution whose input needs no gradient and has at
+  most a quarter of its bytes, and that of a batch normalisation behind it, if no residual was added. Both are computed
+  a second time from the input, bit for bit.
 
 A gradient is that of the mode in force during its forward pass.
 """
@@ -47,8 +50,8 @@ def set_memory_mode(name: str) -> None:
 
     Args:
         name: "fast" keeps the input and the output of each batch normalisation; "balanced" keeps one of them where the
-            other can be found again at no cost; "least" also computes outputs a second time, and casts weights in each
-            step in bf16.
+            other can be found again at no cost; "least" also computes outputs a second time, among them those of a
+            convolution that reads an image, and casts weights in each step in bf16.
 
     Raises:
         ValueError: another name.

@@ -16,11 +16,12 @@ from alpha.module.module import Module
 from alpha.ops.normalization.batch_norm import BatchNorm
 from alpha.ops.normalization.batch_norm_pool import BatchNormPool
 
-BOTH, INPUT, OUTPUT, AGAIN = "both", "input", "output", "input, again"  # again: the output is computed again
+# again: the output is computed again, or both are
+BOTH, INPUT, OUTPUT, AGAIN, NEITHER = "both", "input", "output", "input, again", "again"
 
 
 def kept_sides(model: Module, arguments: tuple[Tensor, ...]) -> dict[str, str]:
-    """BOTH, INPUT, OUTPUT or AGAIN for each batch normalisation, by the name of the layer.
+    """BOTH, INPUT, OUTPUT, AGAIN or NEITHER for each batch normalisation, by the name of the layer.
 
     BOTH are its input, which it keeps, and its output, which another layer keeps. A layer without a weight, and one
     that is called several times and keeps different arrays, have no entry.
@@ -47,11 +48,13 @@ def kept_sides(model: Module, arguments: tuple[Tensor, ...]) -> dict[str, str]:
 
 
 def _side(node: BatchNorm | BatchNormPool) -> str:
+    if node._again is not None and 0 in node._again:
+        return NEITHER
     if isinstance(node, BatchNormPool):
         return INPUT
     if node.keeps_output:
         return OUTPUT
-    if node._again_output() is not None:
+    if node.remade() is not None:
         return AGAIN
     return BOTH if node.output_is_kept else INPUT
 

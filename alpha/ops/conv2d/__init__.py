@@ -11,13 +11,17 @@ On bfloat16 operands the first two give bfloat16, the last float32 or bfloat16.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from alpha.autograd.function import check_guards
+from alpha.autograd.memory_mode import LEAST, Again
+from alpha.autograd.memory_mode import setting as memory
 from alpha.core.numerics import BFLOAT16, FLOAT32, get_precision
 from alpha.core.primitive import Array, on_every_device
+from alpha.core.tensor import Tensor
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.launch import prepare
 from alpha.ops.conv2d.magnitudes import Magnitudes, needs_magnitude
@@ -136,11 +140,20 @@ def _bias_gradient(dY: Array) -> Array:
     return sum_axis1(dY.reshape(1, -1, C)).reshape(C)
 
 
+CHEAP = 4  # times as many bytes as X has an output that is made again and not kept
+
+
 class Convolution(RectifierFunction):
-    """Y = f(product(X, W) + b), f a rectifier of `negative_slope` (1: none), and the gradients of X, W and b."""
+    """Y = f(product(X, W) + b), f a rectifier of `negative_slope` (1: none), and the gradients of X, W and b.
+
+    In the memory mode "least" nobody keeps Y if it is at least `CHEAP` times as large as X and X needs no gradient, as
+    behind an image: the backward pass computes it again.
+    """
 
     offers_first_step = False
+    has_statistics = False  # whether the kernel also computes the channel statistics of Y
     rectified_by: Rectifier | None = None
+    _output: Callable[[], Array] | None = None  # makes Y again, in the memory mode of the forward pass
     product: Callable[..., Array]
     backward_x: Callable[..., Array]
     backward_weight: Callable[..., Array]
@@ -158,6 +171,7 @@ class Convolution(RectifierFunction):
     ) -> Array:
         X, W = self.begin(X, W, b, shape, negative_slope, magnitude)
         wanted = {} if statistics is None else {"statistics": statistics}
+        self.has_statistics = statistics is not None
         with self.magnitudes:
             Y = self.product(X, W, shape, self.precision, b, negative_slope, **wanted)
         self.save(X, W) if negative_slope == 1 else self.save(X, W, Y)
@@ -177,12 +191,41 @@ class Convolution(RectifierFunction):
         self.magnitudes.note(X, magnitude)
         return X, W
 
+    def _save_once(self, inputs: Sequence[Tensor | None], Y: Array) -> None:
+        super()._save_once(inputs, Y)
+        X, W, *rest = self._saved or ()
+        if memory.name != LEAST or self.needs_input_grad[0] or self._again or Y.nbytes < CHEAP * X.nbytes:
+            return
+        bias = inputs[2]
+        if bias is not None:
+            self.guard(bias)
+        b = None if bias is None else bias.array
+        slope = 1.0 if self.rectified_by is None else self.rectified_by.slope
+        name, guards, shape, precision = self.name, self._guards, self.s, self.precision
+        product, magnitudes, has_statistics = self.product, self.magnitudes, self.has_statistics
+
+        def output() -> Array:  # by the kernel of the forward pass; it does not hold this node, which may hold it
+            check_guards(name, guards)
+            wanted = {"statistics": ChannelStatistics()} if has_statistics else {}
+            with magnitudes.copy():
+                return product(X, W, shape, precision, b, slope, **wanted)
+
+        self._output = output
+        if rest:
+            self._saved, self._again = (X, W, None), {2: self.made_again(output)}
+
+    def output_again(self) -> Again | None:
+        return None if self._output is None else self.made_again(self._output)
+
     def backward(self, dY: Array) -> Any:
+        made_again = self._again is not None and 0 in self._again
         X, W = self.saved[:2]
         if self.rectified_by is not None and self.begun is None:
             dY = self.rectified_by.gradient(dY, self.saved[2])
         magnitudes = self.magnitudes.copy()  # the caller may write into dY before a second backward pass
         magnitudes.note(dY, getattr(dY, "magnitude", None))
+        if made_again:
+            magnitudes.note(X, getattr(X, "magnitude", None))
         with magnitudes:
             dX = self._gradient(0, self.backward_x, dY, W, **self._step(dY))
             dW = self._gradient(1, self.backward_weight, X, dY, dtype=self.dtypes[1])

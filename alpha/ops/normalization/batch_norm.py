@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -66,7 +65,6 @@ class BatchNorm(Function):
     offers_first_step = takes_first_steps = True
     can_keep_output = keeps_output = has_residual = False
     rectifier: Rectifier | None = None
-    _again_output: Callable[[], Again | None] = staticmethod(lambda: None)
 
     def forward(
         self,
@@ -106,7 +104,7 @@ class BatchNorm(Function):
         """Keep what the gradient needs of these arrays."""
         self.rectifier, self.has_residual = rectifier, has_residual
         self.sign_from_Y = has_residual  # whose sign depends on the residual, which nobody keeps
-        self.bias = bias if self.can_keep_output else None
+        self.bias = None if memory.name == FAST else bias
         if rectifier is None:
             self.save(X, weight, *([] if self.bias is None else [bias]))
         else:
@@ -124,7 +122,7 @@ class BatchNorm(Function):
         super()._save_once(inputs, Y)
 
     def keep_output(self, output: Tensor) -> None:
-        if not self.can_keep_output or self.keeps_output or self.has_residual:
+        if not self.can_keep_output or self.keeps_output or self.has_residual or self.input_is_made_again:
             return
         assert self._saved is not None
         self.save(output.array, *self._saved[1:])
@@ -133,17 +131,18 @@ class BatchNorm(Function):
         self.keeps_output = True
 
     def output_again(self) -> Again | None:
-        if self.can_keep_output or self.has_residual or self.rectifier is None:
-            return None
-        again = self._again_output()
-        if again is None:
-            again = Again(self._output)
-            self._again_output = weakref.ref(again)  # which holds this node
-        return again
+        pays = self.input_is_made_again or (self.rectifier is not None and not self.can_keep_output)
+        return self.made_again(self._output) if pays and not self.has_residual else None
+
+    @property
+    def input_is_made_again(self) -> bool:
+        """True if X is made again for the backward pass, so that nothing is gained if Y is kept in its place."""
+        return self._again is not None and 0 in self._again
 
     def _output(self) -> Array:
         X, weight, bias = self.saved
-        return batch_norm_apply(X, self.mean, self.var, weight, bias, self.eps, None, self.rectifier)
+        smallest = SMALLEST_WEIGHT if self.can_keep_output else 0.0
+        return batch_norm_apply(X, self.mean, self.var, weight, bias, self.eps, None, self.rectifier, smallest)
 
     def first_step(self) -> FirstStep | None:
         if not self.batch or isinstance(self.var, np.ndarray):

@@ -159,6 +159,7 @@ def conv_batch_norm(
             X, W, shape, conv.precision, b, Normalization(wanted, weight, bias, eps, added, rectifier, smallest)
         )
     stats.note_moved()
+    conv.has_statistics = True
     conv.save(X, W)
     z = conv.give(Z, operands, tensors)
     norm.needs_input_grad = (z._requires_grad, *norm.needs_input_grad)

@@ -1,0 +1,263 @@
+"""Outputs of convolutions that read an image: in the memory mode "least" the backward pass makes them again."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpha
+from alpha import nn
+from alpha.autograd.memory_mode import BALANCED, FAST, LEAST
+from alpha.nn import functional as F
+
+CHANNELS = 16
+
+
+def first(**options: Any) -> nn.Conv2d:
+    return nn.Conv2d(3, CHANNELS, 3, padding=1, **options)
+
+
+def norm() -> nn.BatchNorm2d:
+    return nn.BatchNorm2d(CHANNELS)
+
+
+def second() -> nn.Conv2d:
+    return nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1)
+
+
+class Joined(nn.Module):
+    """What follows reads the first output twice, once as a residual."""
+
+    def __init__(self, act: nn.Module) -> None:
+        self.conv, self.norm, self.act = first(bias=False), norm(), act
+        self.conv2, self.norm2 = second(), norm()
+
+    def forward(self, x: alpha.Tensor) -> alpha.Tensor:
+        x = nn.conv_batch_norm(self.conv, self.norm, x, self.act)
+        return nn.conv_batch_norm(self.conv2, self.norm2, x, self.act, x)
+
+
+NETWORKS: dict[str, Callable[[nn.Module], nn.Module]] = {
+    "norm": lambda act: nn.Sequential(first(bias=False), norm(), act, second()),
+    "norm, pool": lambda act: nn.Sequential(first(), norm(), act, nn.MaxPool2d(2), second()),
+    "norm alone": lambda act: nn.Sequential(first(), norm(), second()),
+    "rectifier, norm": lambda act: nn.Sequential(first(), act, norm(), second()),
+    "rectifier": lambda act: nn.Sequential(first(bias=False), act, second()),
+    "rectifier, pool": lambda act: nn.Sequential(first(), act, nn.MaxPool2d(2), second()),
+    "convolution": lambda act: nn.Sequential(first(), second(), act),
+    "gelu": lambda act: nn.Sequential(first(), nn.GELU(), second()),
+    "join": Joined,
+    "checkpoint": lambda act: nn.Sequential(Checkpointed(nn.Sequential(first(), norm(), act)), second()),
+}
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"leaky": nn.LeakyReLU, "relu": nn.ReLU}
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        self.inner = inner
+
+    def forward(self, x: alpha.Tensor) -> alpha.Tensor:
+        return alpha.checkpoint(self.inner, x)  # type: ignore[no-any-return]
+
+
+def gradients(model: nn.Module, x: alpha.Tensor, mode: str) -> dict[str, Any]:
+    model.zero_grad()
+    with alpha.memory_mode(mode):
+        y = model(x).square().mean()
+    y.backward()
+    return {"y": y.numpy(), **{name: parameter.grad.numpy() for name, parameter in model.named_parameters()}}
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_gradients_are_those_of_the_mode_fast(network: str, activation: str, precision: str, device: str) -> None:
+    """Bit for bit, unless another batch normalisation of the network is undone."""
+    alpha.manual_seed(1)
+    model = NETWORKS[network](ACTIVATIONS[activation]()).to(device)
+    x = alpha.tensor(np.random.default_rng(0).normal(size=(4, 8, 8, 3)), dtype=np.float32, device=device)
+    with alpha.precision(precision):
+        wanted, got = gradients(model, x, FAST), gradients(model, x, LEAST)
+    for name, value in wanted.items():
+        if network == "join" and activation == "leaky":
+            assert np.abs(got[name] - value).max() <= 2e-5 * max(1e-2, np.abs(value).max()), name
+        else:
+            assert np.array_equal(got[name], value), name
+
+
+LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "1d": (lambda: nn.Conv1d(2, 24, 3, 2), (3, 40, 2)),
+    "3d": (lambda: nn.Conv3d(1, 8, 3, padding=1), (2, 4, 5, 6, 1)),
+    "groups": (lambda: nn.Conv2d(4, 16, 3, padding=1, groups=2), (2, 7, 7, 4)),
+    "depthwise": (lambda: nn.Conv2d(3, 12, 3, padding=1, groups=3), (2, 7, 7, 3)),
+    "dilated": (lambda: nn.Conv2d(3, 16, 3, dilation=2, padding=2), (2, 7, 7, 3)),
+    "transposed": (lambda: nn.ConvTranspose2d(4, 8, 4, 2, 1), (2, 5, 5, 4)),
+    "transposed 1d": (lambda: nn.ConvTranspose1d(4, 8, 4, 2, 1), (2, 5, 4)),
+}
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_convolutions_of_each_kind(layer: str, device: str) -> None:
+    make, shape = LAYERS[layer]
+    alpha.manual_seed(2)
+    model = nn.Sequential(make(), nn.GELU()).to(device)
+    x = alpha.tensor(np.random.default_rng(0).normal(size=shape), dtype=np.float32, device=device)
+    wanted, got = gradients(model, x, FAST), gradients(model, x, LEAST)
+    for name, value in wanted.items():
+        assert np.array_equal(got[name], value), name
+    with alpha.memory_mode(LEAST):
+        y = model(x)
+    assert not any(array is not None and array.size == y.size for node in nodes(y) for array in node._saved or ())
+
+
+def nodes(y: alpha.Tensor) -> Iterator[alpha.Function]:
+    left: list[Any] = [y._node]
+    seen: set[int] = set()
+    while left:
+        node = left.pop()
+        if isinstance(node, alpha.Function) and node.id not in seen:
+            seen.add(node.id)
+            left += node.edges
+            yield node
+
+
+def kept(model: nn.Module, x: alpha.Tensor, mode: str) -> int:
+    """Bytes that the graph of a forward pass keeps of arrays as large as the first output."""
+    with alpha.memory_mode(mode):
+        y = model(x)
+    arrays = {id(a): a for node in nodes(y) for a in node._saved or () if a is not None}
+    large = 4 * x.size // x.shape[-1] * CHANNELS
+    return sum(array.nbytes for array in arrays.values() if array.nbytes == large)
+
+
+@pytest.mark.parametrize(
+    ("network", "most"),
+    [("norm", 0), ("norm, pool", 0), ("norm alone", 0), ("rectifier, norm", 0), ("rectifier", 0), ("convolution", 0)],
+)
+def test_what_is_kept_of_the_first_output(network: str, most: int) -> None:
+    """Nothing as large, where "fast" keeps one or two arrays."""
+    x = alpha.rand(2, 6, 6, 3)
+    for activation in ACTIVATIONS.values():
+        model = NETWORKS[network](nn.Identity() if network == "convolution" else activation())
+        assert kept(model, x, FAST) > 0
+        assert kept(model, x, LEAST) == most
+
+
+def test_the_rule_that_decides() -> None:
+    """An output is kept if the input needs a gradient, or if it is less than four times as large as the input."""
+
+    def is_kept(channels: int, needs_gradient: bool, mode: str = LEAST) -> bool:
+        x = alpha.rand(2, 6, 6, 4, requires_grad=needs_gradient)
+        w = alpha.rand(channels, 3, 3, 4, requires_grad=True)
+        with alpha.memory_mode(mode):
+            y = F.conv2d(x, w, padding=1)
+            z = F.conv2d(y, alpha.rand(2, 1, 1, channels, requires_grad=True))
+        assert z._node is not None
+        return any(array is y.array for array in z._node._saved or ())
+
+    assert not is_kept(16, False)
+    assert is_kept(15, False)
+    assert is_kept(16, True)
+    assert is_kept(16, False, BALANCED)
+    assert is_kept(16, False, FAST)
+
+
+@pytest.mark.parametrize("which", ["x", "weight", "bias"])
+def test_what_it_is_made_of_may_not_be_written(which: str) -> None:
+    x = alpha.rand(2, 6, 6, 3)
+    model = nn.Sequential(first(), norm(), nn.ReLU(), second())
+    with alpha.memory_mode(LEAST):
+        y = model(x).sum()
+    with alpha.no_grad():
+        {"x": x, "weight": model[0].weight, "bias": model[0].bias}[which].add_(1)
+    with pytest.raises(alpha.GradientError, match="Conv2d: a tensor saved for backward was written in place by"):
+        y.backward()
+
+
+def test_the_output_may_be_written_where_others_make_it_again() -> None:
+    model, grads = nn.Sequential(first(), norm()), []
+    x = alpha.rand(2, 6, 6, 3)
+    for write in (False, True):
+        model.zero_grad()
+        with alpha.memory_mode(LEAST):
+            y = model[0](x)
+            z = model[1](y).square().sum()
+        if write:
+            with alpha.no_grad():
+                y.fill_(7)
+        z.backward()
+        grads.append(model[0].weight.grad.numpy())
+    assert np.array_equal(*grads)
+
+
+def test_a_written_output_is_kept_as_it_is() -> None:
+    """The layer behind reads what was written, and so does its gradient."""
+    conv, last = first(), second()
+    x, grads = alpha.rand(2, 6, 6, 3), []
+    for mode in (FAST, LEAST):
+        last.zero_grad()
+        with alpha.memory_mode(mode):
+            y = conv(x)
+            with alpha.no_grad():
+                y.mul_(2)
+            last(y).square().sum().backward()
+        grads.append(last.weight.grad.numpy())
+    assert np.array_equal(*grads)
+
+
+def test_a_graph_that_is_dropped_holds_no_memory() -> None:
+    """Without the garbage collector: nothing of it refers to itself."""
+    model = nn.Sequential(first(), nn.LeakyReLU(), norm(), second())
+    gc.collect()
+    gc.disable()
+    try:
+        with alpha.memory_mode(LEAST):
+            y = model(alpha.rand(2, 6, 6, 3))
+        found = [weakref.ref(node) for node in nodes(y)]
+        del y
+        assert [node() for node in found] == [None] * len(found)
+    finally:
+        gc.enable()
+
+
+def test_twice_through_a_graph() -> None:
+    model, x, grads = NETWORKS["rectifier, norm"](nn.LeakyReLU()), alpha.rand(2, 6, 6, 3), []
+    with alpha.memory_mode(LEAST):
+        y = model(x).square().sum()
+    for again in (True, False):
+        model.zero_grad()
+        y.backward(retain_graph=again)
+        grads.append(model[0].weight.grad.numpy())
+    assert np.array_equal(*grads)
+
+
+def test_summary_says_what_is_made_again() -> None:
+    model = nn.Sequential(first(), norm(), nn.ReLU(), second(), norm())
+    with alpha.memory_mode(LEAST):
+        text = str(model.summary((2, 6, 6, 3)))
+    lines = {line.split()[0]: line for line in text.splitlines()}
+    assert lines["1"].endswith(" again")
+    assert lines["4"].endswith(" input")
+
+
+def test_a_step_needs_less_memory() -> None:
+    """By the plan of a step on a GPU: the first two maps of VGG16 are not among what is kept."""
+    model = alpha.models.vgg16(10, 32)
+    optimizer = alpha.optim.SGD(model.parameters(), lr=0.1)
+    x, y = alpha.zeros(64, 32, 32, 3), alpha.tensor(np.zeros(64, np.int32))
+
+    def step(x: alpha.Tensor, y: alpha.Tensor) -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    live = []
+    for mode in (BALANCED, LEAST):
+        with alpha.memory_mode(mode):
+            live.append(alpha.memory_plan(step, x, y, gpu="sm_90a", memory=80e9).live)
+    assert live[0] - live[1] >= 0.9 * 64 * 32 * 32 * 64 * 4
