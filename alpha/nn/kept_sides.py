@@ -54,7 +54,7 @@ def _side(node: BatchNorm | BatchNormPool) -> str:
         return INPUT
     if node.keeps_output:
         return OUTPUT
-    if node.remade() is not None:
+    if node._remade() is not None:
         return AGAIN
     return BOTH if node.output_is_kept else INPUT
 

@@ -91,8 +91,8 @@ def summary(self: Module, input_shape: Given, dtype: DTypeLike = None) -> Table:
     no `alpha.checkpoint`. K, M and G are KiB, MiB and GiB.
 
     In a memory mode other than "fast" the column "keeps" says what stays of a batch normalisation in training: its
-    "input", its "output", "both", or "input, again" if the output is computed again. The bytes are those of "fast"; a
-    plan has those of the mode (`alpha.memory_plan`).
+    "input", its "output", "both", "input, again" if the output is computed again, or "again" if both are. The bytes are
+    those of "fast"; a plan has those of the mode (`alpha.memory_plan`).
 
     Args:
         input_shape: (N, H, W, C) of a batch of zeros, or the shape that `forward` takes; or an example: a Tensor,

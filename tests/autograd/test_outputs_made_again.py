@@ -31,7 +31,7 @@ def second() -> nn.Conv2d:
 
 
 class Joined(nn.Module):
-    """What follows reads the first output twice, once as a residual."""
+    """Layers that read the first output twice, once as a residual."""
 
     def __init__(self, act: nn.Module) -> None:
         self.conv, self.norm, self.act = first(bias=False), norm(), act
@@ -211,7 +211,7 @@ def test_a_written_output_is_kept_as_it_is() -> None:
 
 
 def test_a_graph_that_is_dropped_holds_no_memory() -> None:
-    """Without the garbage collector: nothing of it refers to itself."""
+    """Nothing of it refers to itself, so that it needs no garbage collector."""
     model = nn.Sequential(first(), nn.LeakyReLU(), norm(), second())
     gc.collect()
     gc.disable()
@@ -246,7 +246,7 @@ def test_summary_says_what_is_made_again() -> None:
 
 
 def test_a_step_needs_less_memory() -> None:
-    """By the plan of a step on a GPU: the first two maps of VGG16 are not among what is kept."""
+    """The first two maps of VGG16 are not among what is kept, by the plan of a step on a GPU."""
     model = alpha.models.vgg16(10, 32)
     optimizer = alpha.optim.SGD(model.parameters(), lr=0.1)
     x, y = alpha.zeros(64, 32, 32, 3), alpha.tensor(np.zeros(64, np.int32))

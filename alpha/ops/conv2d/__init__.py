@@ -194,7 +194,7 @@ class Convolution(RectifierFunction):
     def _save_once(self, inputs: Sequence[Tensor | None], Y: Array) -> None:
         super()._save_once(inputs, Y)
         X, W, *rest = self._saved or ()
-        if memory.name != LEAST or self.needs_input_grad[0] or self._again or Y.nbytes < CHEAP * X.nbytes:
+        if self._again or not self.makes_again(X, Y.nbytes):
             return
         bias = inputs[2]
         if bias is not None:
@@ -213,6 +213,10 @@ class Convolution(RectifierFunction):
         self._output = output
         if rest:
             self._saved, self._again = (X, W, None), {2: self.made_again(output)}
+
+    def makes_again(self, X: Array, nbytes: int) -> bool:
+        """True if an output of so many bytes is made again, in the memory mode of the forward pass."""
+        return memory.name == LEAST and not self.needs_input_grad[0] and nbytes >= CHEAP * X.nbytes
 
     def output_again(self) -> Again | None:
         return None if self._output is None else self.made_again(self._output)

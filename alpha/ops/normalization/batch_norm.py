@@ -10,7 +10,7 @@ import numpy as np
 
 from alpha.autograd.first_step import FirstStep
 from alpha.autograd.function import Function
-from alpha.autograd.memory_mode import FAST, SMALLEST_WEIGHT, Again, keeps_one_side
+from alpha.autograd.memory_mode import FAST, LEAST, SMALLEST_WEIGHT, Again, keeps_one_side
 from alpha.autograd.memory_mode import setting as memory
 from alpha.autograd.tracing import state as tracing
 from alpha.core.numerics import BFLOAT16, FLOAT32
@@ -60,10 +60,11 @@ class BatchNorm(Function):
     Attributes:
         can_keep_output: whether X, normalised, can be found again from Y, in the memory mode of the forward pass.
         keeps_output: whether Y and the residual are kept for that, and X is not.
+        input_is_made_again: whether X is made again for the backward pass, so that nothing is gained by keeping Y.
     """
 
     offers_first_step = takes_first_steps = True
-    can_keep_output = keeps_output = has_residual = False
+    can_keep_output = keeps_output = has_residual = input_is_made_again = False
     rectifier: Rectifier | None = None
 
     def forward(
@@ -92,10 +93,15 @@ class BatchNorm(Function):
         self.keep(X, weight, bias, Y, residual is not None, rectifier)
         return Y
 
+    def take(self, inputs: Sequence[Tensor | None]) -> tuple[list[Array | None], list[Tensor]]:
+        if memory.name == LEAST and (x := inputs[0]) is not None and x._node is not None:
+            self.input_is_made_again = not x._version.value and x._node.output_again() is not None
+        return super().take(inputs)
+
     def begin(self, dtype: np.dtype[Any], rectifier: Rectifier | None) -> float:
         """Decide in training whether the output may be kept in place of X; the `smallest` weight, which that needs."""
         undone = rectifier is None or (rectifier.slope >= SMALLEST_SLOPE and rectifier.bound == math.inf)
-        self.can_keep_output = undone and keeps_one_side(dtype)
+        self.can_keep_output = undone and keeps_one_side(dtype) and not self.input_is_made_again
         return SMALLEST_WEIGHT if self.can_keep_output else 0.0
 
     def keep(
@@ -122,7 +128,7 @@ class BatchNorm(Function):
         super()._save_once(inputs, Y)
 
     def keep_output(self, output: Tensor) -> None:
-        if not self.can_keep_output or self.keeps_output or self.has_residual or self.input_is_made_again:
+        if not self.can_keep_output or self.keeps_output or self.has_residual:
             return
         assert self._saved is not None
         self.save(output.array, *self._saved[1:])
@@ -134,15 +140,9 @@ class BatchNorm(Function):
         pays = self.input_is_made_again or (self.rectifier is not None and not self.can_keep_output)
         return self.made_again(self._output) if pays and not self.has_residual else None
 
-    @property
-    def input_is_made_again(self) -> bool:
-        """True if X is made again for the backward pass, so that nothing is gained if Y is kept in its place."""
-        return self._again is not None and 0 in self._again
-
     def _output(self) -> Array:
         X, weight, bias = self.saved
-        smallest = SMALLEST_WEIGHT if self.can_keep_output else 0.0
-        return batch_norm_apply(X, self.mean, self.var, weight, bias, self.eps, None, self.rectifier, smallest)
+        return batch_norm_apply(X, self.mean, self.var, weight, bias, self.eps, None, self.rectifier)
 
     def first_step(self) -> FirstStep | None:
         if not self.batch or isinstance(self.var, np.ndarray):

@@ -74,11 +74,10 @@ def apply(
     eps: float,
     residual: Array | None = None,
     rectifier: Rectifier | None = None,
-    smallest: float = 0.0,
 ) -> Array:
     """Y, a chunk of rows at a time."""
     shape, dtype, X = X.shape, X.dtype, as_float32(_rows(X))
-    scale = (_away_from_0(weight, smallest) if smallest else weight) / np.sqrt(var + X.dtype.type(eps))
+    scale = weight / np.sqrt(var + X.dtype.type(eps))
     Y = cpu_empty(X.shape, X.dtype)
 
     def chunk(start: int, stop: int) -> None:
@@ -107,7 +106,7 @@ def training(
 ) -> tuple[Array, Array, Array]:
     """The statistics of X, and Y by them."""
     mean, var = channel_statistics(X, *wanted)
-    return apply(X, mean, var, weight, bias, eps, residual, rectifier, smallest), mean, var
+    return apply(X, mean, var, _away_from_0(weight, smallest), bias, eps, residual, rectifier), mean, var
 
 
 def _away_from_0(weight: Array, smallest: float) -> Array:

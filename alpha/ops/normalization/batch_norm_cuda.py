@@ -76,13 +76,12 @@ def apply(
     eps: float,
     residual: Array | None = None,
     rectifier: Rectifier | None = None,
-    smallest: float = 0.0,
 ) -> Array:
     require_float32("batch_norm", mean, var, weight, bias)
     if not X.size:
         return X.device.empty(X.shape, X.dtype)
     plan, given = _application(X, weight, bias, eps, residual, rectifier, {"mean": mean, "var": var})
-    return _with_magnitude(plan.launch(X.device, {**given, "smallest": smallest}))
+    return _with_magnitude(plan.launch(X.device, given))
 
 
 def training(

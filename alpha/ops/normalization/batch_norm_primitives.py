@@ -45,14 +45,10 @@ def batch_norm_apply(
     eps: float,
     residual: Array | None = None,
     rectifier: Rectifier | None = None,
-    smallest: float = 0.0,
 ) -> Array:
     """Y = rectifier(weight (X - mean) / sqrt(var + eps) + bias + residual), each of the last two if it is not None
 
     X, residual (..., C), the others (C,) -> Y (..., C)
-
-    Args:
-        smallest: a weight that is nearer to 0 counts as that, with its sign.
     """
 
 
