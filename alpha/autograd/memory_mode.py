@@ -17,9 +17,8 @@ its own. "fast" (the default) keeps both. The other modes keep less:
 - **The output again.** "least" also drops the output of a batch normalisation that cannot be undone (ReLU, or bfloat16
   arrays), if no residual was added: the backward pass computes it a second time from X. The values are the same, bit
   for bit.
-- **What follows an image again.** "least" drops the output of a convolution whose input needs no gradient and has at
-  most a quarter of its bytes, and that of a batch normalisation behind it, if no residual was added. Both are computed
-  a second time from the input, bit for bit.
+- **What is made of an image again.** "least" also drops the output of a convolution whose input needs no gradient and,
+  as it is multiplied, has at most a quarter of its bytes: the backward pass computes it a second time, bit for bit.
 
 A gradient is that of the mode in force during its forward pass.
 """

@@ -49,7 +49,7 @@ def kept_sides(model: Module, arguments: tuple[Tensor, ...]) -> dict[str, str]:
 
 def _side(node: BatchNorm | BatchNormPool) -> str:
     if node._again is not None and 0 in node._again:
-        return NEITHER
+        return OUTPUT if node.output_is_kept else NEITHER
     if isinstance(node, BatchNormPool):
         return INPUT
     if node.keeps_output:

@@ -20,7 +20,7 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor, as_dtype
 from alpha.errors import ShapeError
 from alpha.module.module import Module, device_of
-from alpha.nn.kept_sides import AGAIN, BOTH, INPUT, OUTPUT, kept_sides, tensors_in
+from alpha.nn.kept_sides import AGAIN, BOTH, INPUT, NEITHER, OUTPUT, kept_sides, tensors_in
 from alpha.nn.lazy import initialised
 from alpha.ops.conv2d import ConvTranspose2d
 from alpha.ops.conv2d.shape import ConvShape
@@ -121,7 +121,7 @@ def _sides(model: Module, arguments: tuple[Tensor, ...]) -> tuple[dict[str, str]
     except (ShapeError, TypeError, ValueError) as error:
         return {}, f"{mode}: what batch normalisations keep is unknown ({error})"
     counts = Counter(sides.values())
-    kept = ", ".join(f"{side} ({counts[side]})" for side in (OUTPUT, AGAIN, INPUT, BOTH) if counts[side])
+    kept = ", ".join(f"{side} ({counts[side]})" for side in (OUTPUT, AGAIN, NEITHER, INPUT, BOTH) if counts[side])
     return sides, f"{mode} batch normalisations keep: {kept or 'nothing, there are none with a weight'}"
 
 

@@ -96,16 +96,22 @@ def difference_of_lives(before: Sequence[Life], lives: Sequence[Life]) -> str:
     """Difference between the memory that two captures have asked for, in words."""
     for number, (a, b) in enumerate(zip(before, lives, strict=False)):
         if a.nbytes != b.nbytes:
-            return f"array {number + 1} that it asks for has {a.nbytes:,} bytes in one call and {b.nbytes:,} next time"
+            return f"array {number + 1} that it asks for has {a.nbytes:,} bytes in one call, {b.nbytes:,} in the next"
         if a != b:
-            ends = ["at its end" if life.death == inf else f"before array {life.death + 1}" for life in (a, b)]
             return (
-                f"array {number + 1} that it asks for, of {a.nbytes:,} bytes, is dropped {ends[0]} in one call and "
-                f"{ends[1]} in the next"
+                f"array {number + 1} that it asks for, of {a.nbytes:,} bytes, is dropped {_end(a, before)} in one call, "
+                f"{_end(b, lives)} in the next"
             )
     if len(before) != len(lives):
         return f"it asks for {len(before)} arrays in one call and {len(lives)} in the next"
     return ""
+
+
+def _end(life: Life, lives: Sequence[Life]) -> str:
+    """The place among the arrays that a step asks for at which it drops one of them."""
+    if life.death == inf:
+        return "with its result"
+    return f"before array {life.death + 1}" if life.death < len(lives) else "behind the last one"
 
 
 class Attempt:

@@ -321,7 +321,8 @@ class Captured(Generic[P, R]):
             if attempt.why:
                 self._doubt(kind, attempt.why)
             elif trial.count >= MOST_TRIALS:
-                self._refuse(kind, attempt.differs or new or "its captures do not agree")
+                found = "; ".join(filter(None, (attempt.differs, new)))
+                self._refuse(kind, found or "its captures do not agree")
             return attempt.result
         kind.replays.insert(0, replay)
         kind.doubts = 0

@@ -154,6 +154,7 @@ class Convolution(RectifierFunction):
     has_statistics = False  # whether the kernel also computes the channel statistics of Y
     rectified_by: Rectifier | None = None
     _output: Callable[[], Array] | None = None  # makes Y again, in the memory mode of the forward pass
+    _magnitude: Array | None = None  # that of X, if the forward pass has found it, in a mode other than "fast"
     product: Callable[..., Array]
     backward_x: Callable[..., Array]
     backward_weight: Callable[..., Array]
@@ -192,16 +193,18 @@ class Convolution(RectifierFunction):
         return X, W
 
     def _save_once(self, inputs: Sequence[Tensor | None], Y: Array) -> None:
-        super()._save_once(inputs, Y)
         X, W, *rest = self._saved or ()
-        if self._again or not self.makes_again(X, Y.nbytes):
+        self._magnitude = self.magnitudes.known(X)
+        super()._save_once(inputs, Y)
+        if memory.name != LEAST or self.needs_input_grad[0] or self._again or Y.nbytes < CHEAP * X.nbytes:
             return
         bias = inputs[2]
         if bias is not None:
             self.guard(bias)
         b = None if bias is None else bias.array
         slope = 1.0 if self.rectified_by is None else self.rectified_by.slope
-        name, guards, shape, precision = self.name, self._guards, self.s, self.precision
+        guards = self._guards  # the list, to which the guards of X and W are yet to be added
+        name, shape, precision = self.name, self.s, self.precision
         product, magnitudes, has_statistics = self.product, self.magnitudes, self.has_statistics
 
         def output() -> Array:  # by the kernel of the forward pass; it does not hold this node, which may hold it
@@ -214,22 +217,20 @@ class Convolution(RectifierFunction):
         if rest:
             self._saved, self._again = (X, W, None), {2: self.made_again(output)}
 
-    def makes_again(self, X: Array, nbytes: int) -> bool:
-        """True if an output of so many bytes is made again, in the memory mode of the forward pass."""
-        return memory.name == LEAST and not self.needs_input_grad[0] and nbytes >= CHEAP * X.nbytes
-
     def output_again(self) -> Again | None:
         return None if self._output is None else self.made_again(self._output)
 
+    def free(self) -> None:
+        super().free()
+        self._output = None
+
     def backward(self, dY: Array) -> Any:
-        made_again = self._again is not None and 0 in self._again
         X, W = self.saved[:2]
         if self.rectified_by is not None and self.begun is None:
             dY = self.rectified_by.gradient(dY, self.saved[2])
         magnitudes = self.magnitudes.copy()  # the caller may write into dY before a second backward pass
         magnitudes.note(dY, getattr(dY, "magnitude", None))
-        if made_again:
-            magnitudes.note(X, getattr(X, "magnitude", None))
+        magnitudes.note(X, self._magnitude)  # X is another array than in the forward pass if it was made again
         with magnitudes:
             dX = self._gradient(0, self.backward_x, dY, W, **self._step(dY))
             dW = self._gradient(1, self.backward_weight, X, dY, dtype=self.dtypes[1])

@@ -65,6 +65,10 @@ class Magnitudes:
         if magnitude is not None:
             self._found[ref(array)] = magnitude
 
+    def known(self, array: Array) -> Array | None:
+        """The magnitude of an array that was computed or noted; None if it was not."""
+        return self._found.get(ref(array)) if self._found else None
+
     def knows(self, a: Array, b: Array) -> Known:
         """True for each of the two arrays whose magnitude has been computed or noted."""
         return ref(a) in self._found, ref(b) in self._found

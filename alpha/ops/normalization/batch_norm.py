@@ -10,7 +10,7 @@ import numpy as np
 
 from alpha.autograd.first_step import FirstStep
 from alpha.autograd.function import Function
-from alpha.autograd.memory_mode import FAST, LEAST, SMALLEST_WEIGHT, Again, keeps_one_side
+from alpha.autograd.memory_mode import FAST, SMALLEST_WEIGHT, Again, keeps_one_side
 from alpha.autograd.memory_mode import setting as memory
 from alpha.autograd.tracing import state as tracing
 from alpha.core.numerics import BFLOAT16, FLOAT32
@@ -60,11 +60,10 @@ class BatchNorm(Function):
     Attributes:
         can_keep_output: whether X, normalised, can be found again from Y, in the memory mode of the forward pass.
         keeps_output: whether Y and the residual are kept for that, and X is not.
-        input_is_made_again: whether X is made again for the backward pass, so that nothing is gained by keeping Y.
     """
 
     offers_first_step = takes_first_steps = True
-    can_keep_output = keeps_output = has_residual = input_is_made_again = False
+    can_keep_output = keeps_output = has_residual = False
     rectifier: Rectifier | None = None
 
     def forward(
@@ -93,15 +92,10 @@ class BatchNorm(Function):
         self.keep(X, weight, bias, Y, residual is not None, rectifier)
         return Y
 
-    def take(self, inputs: Sequence[Tensor | None]) -> tuple[list[Array | None], list[Tensor]]:
-        if memory.name == LEAST and (x := inputs[0]) is not None and x._node is not None:
-            self.input_is_made_again = not x._version.value and x._node.output_again() is not None
-        return super().take(inputs)
-
     def begin(self, dtype: np.dtype[Any], rectifier: Rectifier | None) -> float:
         """Decide in training whether the output may be kept in place of X; the `smallest` weight, which that needs."""
         undone = rectifier is None or (rectifier.slope >= SMALLEST_SLOPE and rectifier.bound == math.inf)
-        self.can_keep_output = undone and keeps_one_side(dtype) and not self.input_is_made_again
+        self.can_keep_output = undone and keeps_one_side(dtype)
         return SMALLEST_WEIGHT if self.can_keep_output else 0.0
 
     def keep(
@@ -110,7 +104,7 @@ class BatchNorm(Function):
         """Keep what the gradient needs of these arrays."""
         self.rectifier, self.has_residual = rectifier, has_residual
         self.sign_from_Y = has_residual  # whose sign depends on the residual, which nobody keeps
-        self.bias = None if memory.name == FAST else bias
+        self.bias = bias if self.can_keep_output else None
         if rectifier is None:
             self.save(X, weight, *([] if self.bias is None else [bias]))
         else:
@@ -132,13 +126,15 @@ class BatchNorm(Function):
             return
         assert self._saved is not None
         self.save(output.array, *self._saved[1:])
+        self._again = None  # X is not needed any more
         self._guards = [guard for guard in self._guards if guard[0] is not self._version_of_x]
         self.guard(output)
         self.keeps_output = True
 
     def output_again(self) -> Again | None:
-        pays = self.input_is_made_again or (self.rectifier is not None and not self.can_keep_output)
-        return self.made_again(self._output) if pays and not self.has_residual else None
+        if self.can_keep_output or self.has_residual or self.rectifier is None:
+            return None
+        return self.made_again(self._output)
 
     def _output(self) -> Array:
         X, weight, bias = self.saved

@@ -153,7 +153,6 @@ def conv_batch_norm(
     smallest = 0.0
     if memory.name != FAST:
         made = product_type("conv2d", conv.precision, X.dtype, W.dtype, not isinstance(X, np.ndarray))
-        norm.input_is_made_again = conv.makes_again(X, math.prod(shape.Y) * made.itemsize)
         smallest = norm.begin(made, rectifier)
     with conv.magnitudes:
         Z, Y, norm.mean, norm.var = convolved_and_normalized(
