@@ -99,8 +99,8 @@ def difference_of_lives(before: Sequence[Life], lives: Sequence[Life]) -> str:
             return f"array {number + 1} that it asks for has {a.nbytes:,} bytes in one call, {b.nbytes:,} in the next"
         if a != b:
             return (
-                f"array {number + 1} that it asks for, of {a.nbytes:,} bytes, is dropped {_end(a, before)} in one call, "
-                f"{_end(b, lives)} in the next"
+                f"array {number + 1} that it asks for, of {a.nbytes:,} bytes, is dropped {_end(a, before)} in one "
+                f"call, {_end(b, lives)} in the next"
             )
     if len(before) != len(lives):
         return f"it asks for {len(before)} arrays in one call and {len(lives)} in the next"

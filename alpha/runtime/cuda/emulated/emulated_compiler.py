@@ -20,7 +20,7 @@ from alpha.runtime.cuda import cache
 from alpha.runtime.cuda.cache import Compiler, cache_key, compile_cached, failure, source_root
 from alpha.runtime.cuda.emulated.emulated_memory import MAX_THREADS
 
-# CUDA code reinterprets pointers freely, so no strict aliasing; its integers wrap. Products and sums are not contracted,
+# CUDA code reinterprets pointers freely, so no strict aliasing; its integers wrap. No product is contracted with a sum,
 # so that each -O gives the same bits.
 FLAGS = (
     *("-std=c++17", "-shared", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-fwrapv", "-ffp-contract=off"),
