@@ -111,6 +111,7 @@ class Function:
         self.form: Form | None = None  # that of the output, and so of its gradient
         self.read_bytes: tuple[int, ...] = ()  # of each input
         self._saved: tuple[Array, ...] | None = ()
+        self._maker: Callable[[], Array] | None = None  # makes the output again, if that is cheaper than to keep it
         self._again: dict[int, Again] | None = None  # places of `_saved` whose arrays are made when they are asked for
         self._guards: list[tuple[Version, int]] = []
 
@@ -153,7 +154,9 @@ class Function:
                 f"{self.name}: the graph was freed by an earlier backward(); "
                 "pass retain_graph=True to that one to walk it twice"
             )
-        check_guards(self.name, self._guards)
+        for version, value in self._guards:
+            if version.value != value:
+                raise _written(self.name, version, value)
         if self._again is not None:
             again, arrays = self._again, enumerate(self._saved)
             self._saved = tuple([again[i].array() if i in again else array for i, array in arrays])
@@ -162,14 +165,14 @@ class Function:
 
     def free(self) -> None:
         """Drop what `save` has kept, after the backward pass."""
-        self._saved = self._again = None
+        self._saved = self._again = self._maker = None
 
     def keep_output(self, output: Tensor) -> None:
         """Hear that another function keeps the output in any case; a subclass may keep it, too, and not its input."""
 
     def output_again(self) -> Again | None:
         """The output, made again when it is asked for; None if it is cheaper to keep, which a subclass may change."""
-        return None
+        return None if self._maker is None else self.made_again(self._maker)
 
     def made_again(self, compute: Callable[[], Array]) -> Again:
         """The output that `compute` makes: one array for all functions that have kept it."""
@@ -335,10 +338,14 @@ def check_guards(name: str, guards: Iterable[tuple[Version, int]]) -> None:
     """`GradientError` if a version has another value than the one that was noted."""
     for version, value in guards:
         if version.value != value:
-            raise GradientError(
-                f"{name}: a tensor saved for backward was written in place by "
-                f"{version.writer} (version {version.value}, saved at {value})"
-            )
+            raise _written(name, version, value)
+
+
+def _written(name: str, version: Version, value: int) -> GradientError:
+    return GradientError(
+        f"{name}: a tensor saved for backward was written in place by "
+        f"{version.writer} (version {version.value}, saved at {value})"
+    )
 
 
 def _check_inputs(node: Function, tensors: Sequence[Tensor]) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd.function import check_guards
-from alpha.autograd.memory_mode import LEAST, Again
+from alpha.autograd.memory_mode import LEAST
 from alpha.autograd.memory_mode import setting as memory
 from alpha.core.numerics import BFLOAT16, FLOAT32, get_precision
 from alpha.core.primitive import Array, on_every_device
@@ -153,7 +153,6 @@ class Convolution(RectifierFunction):
     offers_first_step = False
     has_statistics = False  # whether the kernel also computes the channel statistics of Y
     rectified_by: Rectifier | None = None
-    _output: Callable[[], Array] | None = None  # makes Y again, in the memory mode of the forward pass
     _magnitude: Array | None = None  # that of X, if the forward pass has found it, in a mode other than "fast"
     product: Callable[..., Array]
     backward_x: Callable[..., Array]
@@ -213,16 +212,9 @@ class Convolution(RectifierFunction):
             with magnitudes.copy():
                 return product(X, W, shape, precision, b, slope, **wanted)
 
-        self._output = output
+        self._maker = output
         if rest:
             self._saved, self._again = (X, W, None), {2: self.made_again(output)}
-
-    def output_again(self) -> Again | None:
-        return None if self._output is None else self.made_again(self._output)
-
-    def free(self) -> None:
-        super().free()
-        self._output = None
 
     def backward(self, dY: Array) -> Any:
         X, W = self.saved[:2]
@@ -230,7 +222,8 @@ class Convolution(RectifierFunction):
             dY = self.rectified_by.gradient(dY, self.saved[2])
         magnitudes = self.magnitudes.copy()  # the caller may write into dY before a second backward pass
         magnitudes.note(dY, getattr(dY, "magnitude", None))
-        magnitudes.note(X, self._magnitude)  # X is another array than in the forward pass if it was made again
+        if self._magnitude is not None:
+            magnitudes.note(X, self._magnitude)  # X is another array than in the forward pass if it was made again
         with magnitudes:
             dX = self._gradient(0, self.backward_x, dY, W, **self._step(dY))
             dW = self._gradient(1, self.backward_weight, X, dY, dtype=self.dtypes[1])
