@@ -93,9 +93,8 @@ class Function:
     output_is_kept = False  # whether another function has saved the output; noted in the memory modes below "fast"
     would_keep_output = False  # whether `keep_output` is to be told of that in any mode
     layer = NO_LAYER  # whose forward has recorded it, if a recording or a profile asks
-    _remade: Callable[[], Again | None] = staticmethod(
-        lambda: None
-    )  # the output that others have kept to be made again
+    # what others have kept of the output in place of its array; a weak reference, which may be dead
+    _remade: Callable[[], Again | None] = staticmethod(lambda: None)
     first_run: tuple[FirstRun, int] | None = None  # of a function that must run again, and which operator this is
 
     def __init_subclass__(cls) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers import nodes_of
 
 import alpha
 from alpha import nn
@@ -114,16 +115,6 @@ def test_bfloat16_is_what_it_was_bit_for_bit(cuda: str, mode: str) -> None:
             assert np.array_equal(got[name], value), name
 
 
-def nodes(y: Any) -> Iterator[alpha.Function]:
-    left, seen = [y._node], set()
-    while left:
-        node = left.pop()
-        if isinstance(node, alpha.Function) and node.id not in seen:
-            seen.add(node.id)
-            left += node.edges
-            yield node
-
-
 def test_what_keeps_its_output() -> None:
     """All of the network's batch normalisations: that of a shortcut keeps what the join keeps in any case."""
     x = alpha.rand(4, 6, 6, 3)
@@ -136,7 +127,7 @@ def test_what_keeps_its_output() -> None:
         ("flat", BALANCED, 0),
     ]:
         with alpha.memory_mode(mode):
-            norms = [node for node in nodes(model_of(activation, "cpu")(x)) if isinstance(node, BatchNorm)]
+            norms = [node for node in nodes_of(model_of(activation, "cpu")(x)) if isinstance(node, BatchNorm)]
         assert sum(node.keeps_output for node in norms) == wanted, (activation, mode)
 
 
@@ -146,7 +137,7 @@ def maps(mode: str, activation: str) -> float:
     own = {id(tensor.array) for _, tensor in model.named_tensors()}
     with alpha.memory_mode(mode):
         y = model(alpha.rand(4, 6, 6, 3))
-    saved = {id(array): array.nbytes for node in nodes(y) for array in node._saved or () if array is not None}
+    saved = {id(array): array.nbytes for node in nodes_of(y) for array in node._saved or () if array is not None}
     return sum(nbytes for key, nbytes in saved.items() if key not in own) / (4 * 6 * 6 * 8 * 4)
 
 

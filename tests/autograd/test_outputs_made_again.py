@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers import nodes_of
 
 import alpha
 from alpha import nn
@@ -115,25 +116,14 @@ def test_convolutions_of_each_kind(layer: str, device: str) -> None:
         assert np.array_equal(got[name], value), name
     with alpha.memory_mode(LEAST):
         y = model(x)
-    assert not any(array is not None and array.size == y.size for node in nodes(y) for array in node._saved or ())
-
-
-def nodes(y: alpha.Tensor) -> Iterator[alpha.Function]:
-    left: list[Any] = [y._node]
-    seen: set[int] = set()
-    while left:
-        node = left.pop()
-        if isinstance(node, alpha.Function) and node.id not in seen:
-            seen.add(node.id)
-            left += node.edges
-            yield node
+    assert not any(array is not None and array.size == y.size for node in nodes_of(y) for array in node._saved or ())
 
 
 def kept(model: nn.Module, x: alpha.Tensor, mode: str) -> int:
     """Bytes that the graph of a forward pass keeps of arrays as large as the first output."""
     with alpha.memory_mode(mode):
         y = model(x)
-    arrays = {id(a): a for node in nodes(y) for a in node._saved or () if a is not None}
+    arrays = {id(a): a for node in nodes_of(y) for a in node._saved or () if a is not None}
     large = 4 * x.size // x.shape[-1] * CHANNELS
     return sum(array.nbytes for array in arrays.values() if array.nbytes == large)
 
@@ -215,6 +205,29 @@ def test_the_scale_of_a_map_is_that_of_the_forward_pass(
     assert all(known[LEAST])
 
 
+@pytest.mark.parametrize("joined", [True, False])
+def test_it_is_made_by_the_kernel_of_the_forward_pass(joined: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that adds up channel statistics may cut its tiles in another way, and so round in another way."""
+    conv, batch_norm = first(), norm()
+    given: list[bool] = []
+    product = Conv2d.product
+
+    def seen(*operands: Any, **options: Any) -> Any:
+        given.append("statistics" in options)
+        return product(*operands, **options)
+
+    monkeypatch.setattr(Conv2d, "product", staticmethod(seen))
+    x = alpha.rand(2, 6, 6, 3)
+    with alpha.memory_mode(LEAST):
+        y = nn.conv_batch_norm(conv, batch_norm, x, nn.ReLU()) if joined else F.relu(conv(x)).exp()
+        z = F.conv2d(y, alpha.rand(2, 1, 1, CHANNELS, requires_grad=True))
+        if not joined:
+            z = F.conv2d(conv(x), alpha.rand(2, 1, 1, CHANNELS, requires_grad=True)) + z
+    given.clear()
+    z.sum().backward()
+    assert given[:1] == [joined]
+
+
 def test_the_rule_that_decides() -> None:
     """An output is kept if the input needs a gradient, or if it is less than four times as large as the input."""
 
@@ -285,7 +298,7 @@ def test_a_graph_that_is_dropped_holds_no_memory() -> None:
     try:
         with alpha.memory_mode(LEAST):
             y = model(alpha.rand(2, 6, 6, 3))
-        found = [weakref.ref(node) for node in nodes(y)]
+        found = [weakref.ref(node) for node in nodes_of(y)]
         del y
         assert [node() for node in found] == [None] * len(found)
     finally:

@@ -18,7 +18,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 import alpha
-from alpha import Tensor
+from alpha import Function, Tensor
 from alpha.errors import OutOfMemoryError
 from alpha.ops.conv2d import launch
 from alpha.ops.conv2d.problem import INPUT, Configuration, MathMode
@@ -218,6 +218,18 @@ def check_equal_torch(ours: Callable[..., Any], theirs: Callable[..., Any], devi
     for x, twin in zip(xs, twins, strict=True):
         assert x.grad is not None
         np.testing.assert_allclose(x.grad.numpy(), twin.grad.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def nodes_of(y: Tensor) -> list[Function]:
+    """The operators that the gradient of y passes."""
+    found: dict[int, Function] = {}
+    following: list[Any] = [y._node]
+    while following:
+        node = following.pop()
+        if isinstance(node, Function) and node.id not in found:
+            found[node.id] = node
+            following += node.edges
+    return list(found.values())
 
 
 def normal_numbers(*shape: int) -> np.ndarray:

@@ -140,7 +140,7 @@ def _bias_gradient(dY: Array) -> Array:
     return sum_axis1(dY.reshape(1, -1, C)).reshape(C)
 
 
-CHEAP = 4  # times as many bytes as X has an output that is made again and not kept
+CHEAP = 4  # an output of at least so many times the bytes of X is made again, not kept, if X needs no gradient
 
 
 class Convolution(RectifierFunction):

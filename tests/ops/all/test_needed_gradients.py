@@ -10,28 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import nodes_of
 from rows.every import FUNCTIONS
 from rows.kinds import FunctionRow, each, joined
 from trials import trials
 
 import alpha
-from alpha import Tensor
 from alpha.autograd.function import Function
 
 # operators whose other gradients cost nothing, or come from the same kernel
 TOGETHER = {"BatchNorm", "GroupNormStep", "ScatterAdd", "ScatterFold"}
-
-
-def nodes_of(y: Tensor) -> list[Function]:
-    """The operators that the gradient of y passes."""
-    found: dict[int, Function] = {}
-    following: list[Any] = [y._node]
-    while following:
-        node = following.pop()
-        if isinstance(node, Function) and node.id not in found:
-            found[node.id] = node
-            following += node.edges
-    return list(found.values())
 
 
 def computed(node: Function) -> list[int]:
