@@ -57,6 +57,6 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
                         const float* __restrict__ var, float eps, int C, int parts) {
   __shared__ Sums<1> shared[COLUMN_THREADS];
   const int c = blockIdx.x * blockDim.x + threadIdx.x;
-  const Sums<1> sums = add_parts(part, parts, C, c, c < C, shared);
+  const Sums<1> sums = add_parts<true>(part, parts, C, c, c < C, shared);
   if (c < C && threadIdx.y == 0) store_gradients<!UNDONE>(dweight, dbias, sums, var, eps, c);
 }

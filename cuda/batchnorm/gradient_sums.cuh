@@ -16,8 +16,8 @@ __device__ __forceinline__ void operator+=(Sums<N>& a, const Sums<N>& b) {
 }
 
 // The sums of columns c .. c + N - 1 over all parts, in lane 0. Every thread of the block must call it; only columns
-// that are `valid` are read.
-template <int N>
+// that are `valid` are read. MANY: few columns and many lanes.
+template <bool MANY = false, int N>
 __device__ __forceinline__ Sums<N> add_parts(const float* part, int parts, int C, int c, bool valid, Sums<N>* shared) {
   Sums<N> sums = {};
   auto load = [&](int z) {
@@ -25,7 +25,10 @@ __device__ __forceinline__ Sums<N> add_parts(const float* part, int parts, int C
     return Sums<N>{load_pack<N>(source), load_pack<N>(source + size_t(parts) * C)};
   };
   if (valid) visit_rows(threadIdx.y, parts, blockDim.y, load, [&](int, const Sums<N>& s) { sums += s; });
-  reduce_lanes(sums, shared);
+  if (MANY)
+    reduce_many_lanes(sums, shared);
+  else
+    reduce_lanes(sums, shared);
   return sums;
 }
 

@@ -7,9 +7,9 @@
 //   Shared memory: two packs and a count per thread. Macros: TYPE float | bfloat16; VECTOR 1 | 4 | 8 divides C.
 // merge_statistics: merges the segments' statistics to mean and var (C,), and if running_mean is not null
 //   running = (1 - momentum) running + momentum new, the new variance unbiased.
-//   Grid: ceil(C / 32). Block: (32, 16).
+//   Grid: ceil(C / 2). Block: (2, 256).
 // merge_counted_statistics: the same for the hundreds or thousands of parts that a convolution wrote
-//   (conv2d/sm90/statistics.cuh), of counts[z] rows each. Grid: ceil(C / 2). Block: (2, 256).
+//   (conv2d/sm90/statistics.cuh), of counts[z] rows each. Grid and block: as for merge_statistics.
 // If the sum of the squared deviations of a column is too large for a float, both read X once more: the variance is the
 // sum divided by R, which may be small enough.
 #include "batchnorm/statistics.cuh"
@@ -63,6 +63,8 @@ __device__ __forceinline__ void merge(float* mean, float* var, const float* part
                                       float* running_var, float momentum, int R, int C, int splits, Count count) {
   __shared__ Statistics<1> shared[COLUMN_THREADS];
   const int c = blockIdx.x * blockDim.x + threadIdx.x;
+  const bool writes = c < C && threadIdx.y == 0, updates = writes && running_mean != nullptr;
+  const float old_mean = updates ? running_mean[c] : 0, old_var = updates ? running_var[c] : 0;
   Statistics<1> found = {};
   if (c < C)
     visit_rows(
@@ -72,24 +74,22 @@ __device__ __forceinline__ void merge(float* mean, float* var, const float* part
           return Statistics<1>{count(z), load_pack<1>(source), load_pack<1>(source + size_t(splits) * C)};
         },
         [&](int, const Statistics<1>& m) { found += m; });
-  reduce_lanes(found, shared);
-  __syncthreads();  // lane 0 has written the statistics of its column
-  bool again = false;
-  for (int i = 0; i < int(blockDim.x); i++) again |= overflowed(shared[i]);
+  reduce_many_lanes(found, shared);
+  if (threadIdx.y == 0) shared[threadIdx.x] = found;
   float squares = found.squares.v[0], unit = 1;
-  if (again) {
+  if (__syncthreads_or(writes && overflowed(found))) {  // and lane 0 has written the statistics of its column
     const bool wanted = c < C && overflowed(shared[threadIdx.x]);
     const float scaled = scaled_squares(X, shared[threadIdx.x].mean.v[0], R, C, c, wanted);
     if (wanted) squares = scaled, unit = 1 / (UNIT * UNIT);
   }
-  if (c >= C || threadIdx.y > 0) return;
+  if (!writes) return;
   const float m = found.mean.v[0];
   mean[c] = m;
   var[c] = squares / R * unit;
-  if (!running_mean) return;
+  if (!updates) return;
   // not as old + momentum (new - old), which is NaN if both are inf
-  running_mean[c] = (1 - momentum) * running_mean[c] + momentum * m;
-  running_var[c] = (1 - momentum) * running_var[c] + momentum * (squares / (R > 1 ? R - 1 : 1) * unit);
+  running_mean[c] = (1 - momentum) * old_mean + momentum * m;
+  running_var[c] = (1 - momentum) * old_var + momentum * (squares / (R > 1 ? R - 1 : 1) * unit);
 }
 
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)

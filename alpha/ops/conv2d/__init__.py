@@ -24,10 +24,10 @@ from alpha.core.primitive import Array, on_every_device
 from alpha.core.tensor import Tensor
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.launch import prepare
-from alpha.ops.conv2d.magnitudes import Magnitudes, needs_magnitude
+from alpha.ops.conv2d.magnitudes import Magnitudes, finds_magnitude, needs_magnitude
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.plan import cuda_target as cuda_target
-from alpha.ops.conv2d.problem import FORWARD, INPUT, PLAIN, WEIGHT, WITH_STATISTICS, Epilogue, Target
+from alpha.ops.conv2d.problem import FORWARD, INPUT, PLAIN, WEIGHT, WITH_MAGNITUDE, WITH_STATISTICS, Epilogue, Target
 from alpha.ops.conv2d.select.choose import choose
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.step_form import StepForm
@@ -53,11 +53,16 @@ def conv2d_forward(
     """
     if isinstance(X, np.ndarray):
         return _on_cpu(FORWARD, X, W, s, precision, b, slope)
-    plan, operands = prepare(FORWARD, (X, W), s, precision, b, slope, PLAIN if statistics is None else WITH_STATISTICS)
+    also = WITH_STATISTICS
+    if statistics is None:
+        also = WITH_MAGNITUDE if finds_magnitude(X, slope) else PLAIN
+    plan, operands = prepare(FORWARD, (X, W), s, precision, b, slope, also)
     found = plan.launch(X.device, operands)
     if statistics is not None:
         statistics.take(found)
-    return found["Y"]
+    Y = found["Y"]
+    Y.magnitude = found.get("magnitude")
+    return Y
 
 
 @on_every_device

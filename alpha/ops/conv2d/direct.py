@@ -18,12 +18,13 @@ from __future__ import annotations
 import functools
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from alpha.ops.conv2d.magnitudes import magnitude_parts
 from alpha.ops.conv2d.partial_sums import most_parts, with_partial_sums
-from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration, ConvProblem, Target
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration, ConvProblem, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape, as_struct
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, ScalarArg
 from alpha.ops.kernel.views import View, plan_copy
@@ -134,23 +135,49 @@ def forward_rows(s: ConvShape, terms: int) -> tuple[int, int]:
     return rows, shared(rows)
 
 
+class ForwardFit(NamedTuple):
+    """Numbers that decide the registers of direct_forward_sm80: blocks of an SM, and loads under way in a thread."""
+
+    resident: int
+    loads: int
+
+
+# by math mode, and whether all of K is one block: as many blocks as the registers allow
+FORWARD_FITS = {
+    (MathMode.BF16, True): ForwardFit(5, 16),
+    (MathMode.BF16, False): ForwardFit(4, 16),
+    (MathMode.FP16, True): ForwardFit(4, 16),
+    (MathMode.FP16, False): ForwardFit(4, 12),
+    (MathMode.FP16X3, True): ForwardFit(3, 16),
+    (MathMode.FP16X3, False): ForwardFit(2, 24),  # three blocks took 42 % longer
+}
+
+
 def direct_forward_sm80(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     """Filters lie in shared memory as fragments, X as pairs of neighbours   X, W -> Y"""
     s = p.shape
     rows, shared = forward_rows(s, v.math.terms)
     depth = depth_blocks(s)
-    resident = (3 if depth == 1 else 2) * target.num_sms
-    grid = (min(s.N * _ceil(s.OH, rows), resident), _ceil(s.OC, CHANNELS))
+    fit = FORWARD_FITS[v.math, depth == 1]
+    grid = (min(s.N * _ceil(s.OH, rows), fit.resident * target.num_sms), _ceil(s.OC, CHANNELS))
+    meeting, macros, found = magnitude_parts(p.epilogue.magnitude)
     launch = KernelLaunch(
         "conv2d/direct/forward_sm80.cu",
         "direct_forward_sm80",
         grid,
         128,
-        (*map(ArrayArg, "YXW"), ArrayArg("bias", optional=True), ScalarArg("slope"), as_struct(s), rows),
-        {**v.macros, "BLOCKS": depth, "EPILOGUE": int(p.epilogue.changes_results)},
+        (*map(ArrayArg, "YXW"), ArrayArg("bias", optional=True), ScalarArg("slope"), *meeting, as_struct(s), rows),
+        {
+            **v.macros,
+            **macros,
+            "BLOCKS": depth,
+            "EPILOGUE": int(p.epilogue.changes_results),
+            "RESIDENT": fit.resident,
+            "LOADS": fit.loads,
+        },
         shared,
     )
-    return Plan(v.name, (launch,), {"Y": p.result})
+    return Plan(v.name, (launch,), {"Y": p.result, **found})
 
 
 def weight_fragments(s: ConvShape) -> tuple[int, int]:
@@ -178,20 +205,44 @@ def weight_rows(s: ConvShape, item: int) -> tuple[int, int]:
     return rows, shared(rows)
 
 
+class WeightFit(NamedTuple):
+    """Numbers that decide the registers of direct_weight_sm80: blocks of an SM, and what a thread holds.
+
+    Attributes:
+        held: elements of the next rows of X.
+        together: groups of eight pixels that are summed apart.
+    """
+
+    resident: int
+    held: int
+    together: int
+
+
+# by math mode, and whether the warps share the filter's elements
+WEIGHT_FITS = {
+    (MathMode.BF16, False): WeightFit(3, 1, 2),
+    (MathMode.BF16, True): WeightFit(2, 2, 2),
+    (MathMode.TF32, False): WeightFit(3, 2, 2),
+    (MathMode.TF32, True): WeightFit(2, 4, 2),
+    (MathMode.TF32X3, False): WeightFit(2, 2, 2),
+    (MathMode.TF32X3, True): WeightFit(1, 6, 4),  # two blocks that hold less took 6 % longer
+}
+
+
 def direct_weight_sm80(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     """dY comes in pipeline stages, with rows of X beside them; each block has a partial sum   X, dY -> dW"""
     s, item = p.shape, p.dtype.itemsize
     rows, shared = weight_rows(s, item)
     WN, NF = weight_fragments(s)
-    resident = 1 if WN > 1 and item == 4 else 2
-    blocks = min(s.N * _ceil(s.OH, rows), resident * target.num_sms, most_parts(s))
+    fit = WEIGHT_FITS[v.math, WN > 1]
+    blocks = min(s.N * _ceil(s.OH, rows), fit.resident * target.num_sms, most_parts(s))
     launch = KernelLaunch(
         "conv2d/direct/weight_sm80.cu",
         "direct_weight_sm80",
         (blocks, _ceil(s.OC, CHANNELS)),
         256,
         (ArrayArg("part"), ArrayArg("X"), ArrayArg("dY"), as_struct(s), rows),
-        {**v.macros, "WN": WN, "NF": NF},
+        {**v.macros, "WN": WN, "NF": NF, "RESIDENT": fit.resident, "HELD": fit.held, "TOGETHER": fit.together},
         shared,
     )
     return with_partial_sums(p, v, target, (launch,), blocks)

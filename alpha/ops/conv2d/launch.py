@@ -67,7 +67,7 @@ def prepare(
     """The plan for arrays on a GPU, and what it is launched with.
 
     Args:
-        also: whose statistics or step are wanted, too.
+        also: whose statistics, step or magnitude are wanted, too.
         gradient: see `ConvProblem`.
     """
     first, second = operands
@@ -77,7 +77,7 @@ def prepare(
     if bias is not None:
         bias = _aligned(as_float32(bias))
         require_float32("conv2d: bias", bias)
-    epilogue = bias is not None, slope != 1, also.statistics, also.step
+    epilogue = bias is not None, slope != 1, also.statistics, also.step, also.magnitude
     known = known_magnitudes(first, second) if operator == WEIGHT and first.dtype is FLOAT32 else UNKNOWN
     made = _cached_plan(operator, s, precision, epilogue, (first.dtype, gradient), known, first.device, _settings())
     return made, named_operands(made, operator, (first, second), bias, slope)
@@ -91,7 +91,7 @@ def _cached_plan(
     operator: str,
     s: ConvShape,
     precision: str,
-    epilogue: tuple[bool, bool, bool, StepForm | None],
+    epilogue: tuple[bool, bool, bool, StepForm | None, bool],
     dtypes: tuple[np.dtype[Any], np.dtype[Any]],
     known: Known,
     device: Device,

@@ -107,6 +107,15 @@ def needs_magnitude(X: Array) -> bool:
     return X.dtype is FLOAT32 and X.device.properties.compute_capability[0] == 9
 
 
+def finds_magnitude(X: Array, slope: float) -> bool:
+    """True if a forward convolution of X is asked for the magnitude of its result, too.
+
+    What comes from a rectifier, whose `slope` is not 1, is often the operand of another convolution. Other results
+    mostly go through an operator that finds a magnitude of its own.
+    """
+    return slope != 1 and needs_magnitude(X)
+
+
 def magnitude_parts(
     found: bool, beside: str = ""
 ) -> tuple[tuple[ArrayArg | None, Table | None], dict[str, int], dict[str, Buffer]]:

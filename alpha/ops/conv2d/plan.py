@@ -15,9 +15,18 @@ import numpy as np
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
-from alpha.ops.conv2d.magnitudes import absmax, absmax_launch
+from alpha.ops.conv2d.magnitudes import absmax, absmax_launch, finds_magnitude
 from alpha.ops.conv2d.prepare import resize, resized, shape_for
-from alpha.ops.conv2d.problem import OPERANDS, RESULT, Configuration, ConvProblem, Epilogue, Target, seen_by_kernels
+from alpha.ops.conv2d.problem import (
+    FORWARD,
+    OPERANDS,
+    RESULT,
+    Configuration,
+    ConvProblem,
+    Epilogue,
+    Target,
+    seen_by_kernels,
+)
 from alpha.ops.conv2d.select import time_model
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.kernel.casts import cast_launch, widest_vector
@@ -169,13 +178,15 @@ def compute(
         Y: Array = v.make(first, second, s)
         Y = Y if bias is None else add(Y, bias, out=Y)
         return Y if slope == 1 else Rectifier(slope).rectify(Y)
-    epilogue = Epilogue(bias is not None, slope != 1, statistics is not None)
+    magnitude = v.operator == FORWARD and statistics is None and finds_magnitude(first, slope)
+    epilogue = Epilogue(bias is not None, slope != 1, statistics is not None, magnitude=magnitude)
     problem = ConvProblem(v.operator, s, v.precision, epilogue, first.dtype)
     made = plan_configuration(problem, v, cuda_target(first.device))
     found = made.launch(first.device, named_operands(made, v.operator, (first, second), bias, slope))
     if statistics is not None:
         statistics.take(found)
     result: Array = found[RESULT[v.operator]]
+    result.magnitude = found.get("magnitude")
     return result
 
 

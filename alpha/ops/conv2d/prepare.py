@@ -105,14 +105,13 @@ def filter_terms(entry: str, s: ConvShape, channels: tuple[int, int], terms: int
     """
     GN, K = channels
     Kp = -(-K // 64) * 64
-    launch = KernelLaunch(
-        "conv2d/prepare/filter_terms.cu",
-        entry,
-        (Kp // 64, -(-GN // 32), s.taps),
-        (32, 8),
-        (ArrayArg("P"), ArrayArg("W"), ArrayArg("absmax_b"), as_axes_struct(s), Kp),
-        {"TERMS": terms, "NDIM": ndim(s)},
-    )
+    arguments = ArrayArg("P"), ArrayArg("W"), ArrayArg("absmax_b"), as_axes_struct(s), Kp
+    source, macros = "conv2d/prepare/filter_terms.cu", {"TERMS": terms, "NDIM": ndim(s)}
+    if entry == "filter_terms":
+        grid = -(-s.taps * GN * Kp // (8 * BLOCK))
+        launch = KernelLaunch(source, entry, grid, BLOCK, (*arguments, s.taps), macros)
+    else:
+        launch = KernelLaunch(source, entry, (Kp // 64, -(-GN // 16), s.taps), (32, 8), arguments, macros)
     return launch, Buffer((terms, s.taps, GN, Kp), FP16)
 
 

@@ -84,12 +84,14 @@ class Epilogue:
         activation: whether a rectifier follows; its slope, 0 to 1, is given at the launch.
         statistics: whether the channel statistics are computed, too, if the kernel can.
         step: the first step of the gradient behind, which is taken, too, if the kernel can.
+        magnitude: whether the largest magnitude of Y is found, too, if the kernel can.
     """
 
     bias: bool = False
     activation: bool = False
     statistics: bool = False
     step: StepForm | None = None
+    magnitude: bool = False
 
     @property
     def changes_results(self) -> bool:
@@ -97,7 +99,7 @@ class Epilogue:
 
 
 PLAIN = Epilogue()
-WITH_STATISTICS = Epilogue(statistics=True)
+WITH_STATISTICS, WITH_MAGNITUDE = Epilogue(statistics=True), Epilogue(magnitude=True)
 Known: TypeAlias = tuple[bool, bool]  # whether the largest magnitude of the first and of the second operand is known
 UNKNOWN: Known = (False, False)
 

@@ -32,7 +32,7 @@ from alpha.ops.kernel.rectifier import (
 )
 from alpha.ops.kernel.sums import MEETING_STATE, column_block, column_splits
 
-MERGE, MERGE_MANY = (32, 16), (2, 256)  # blocks that join segments, or thousands: channels, lanes
+MERGE = 2, 256  # a block that merges parts: channels, lanes
 RUNNING = ArrayArg("running_mean", optional=True), ArrayArg("running_var", optional=True), ScalarArg("momentum")
 
 
@@ -259,8 +259,8 @@ def plan_merge(R: int, C: int, dtype: np.dtype[Any], vector: int, parts: int) ->
     launch = KernelLaunch(
         "batchnorm/statistics.cu",
         "merge_counted_statistics",
-        -(-C // MERGE_MANY[0]),
-        MERGE_MANY,
+        -(-C // MERGE[0]),
+        MERGE,
         (*map(ArrayArg, ("mean", "var", "part", "counts", "X")), *RUNNING, R, C, parts),
         _macros(dtype, vector),
     )
@@ -424,8 +424,8 @@ def plan_begun(
     merge = KernelLaunch(
         "batchnorm/gradient_sums.cu",
         "merge_gradient_sums",
-        -(-C // MERGE_MANY[0]),
-        MERGE_MANY,
+        -(-C // MERGE[0]),
+        MERGE,
         (*map(ArrayArg, ("dw", "db", "part", "var")), ScalarArg("eps"), C, parts),
         {**_macros(dtype, min(vector, 4)), "RECTIFIED": sign},
     )

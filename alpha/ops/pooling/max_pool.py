@@ -33,7 +33,8 @@ from alpha.runtime.cpu import empty as cpu_empty
 __all__ = ["max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d"]
 
 CUDA_TAPS = {np.dtype(np.uint8): "uint8_t", np.dtype(np.int32): "int"}
-MEETING_PACKS = 8  # of a thread whose block meets the others: fewer blocks come
+# what a thread makes if its block meets the others, so that fewer blocks come: pixels, or windows or their cells
+MEETING_PIXELS, MEETING_WINDOWS = 8, 2
 
 
 @primitive
@@ -175,21 +176,25 @@ def _(I: Array, s: PoolShape) -> Array:
 
 @max_pool2d_forward.impl("cuda")
 def _(X: Array, s: PoolShape) -> tuple[Array, Array]:
-    found = _plan_forward(s, X.dtype, vector_width(X, along=s.C)).launch(X.device, {"X": X})
-    return found["Y"], found["I"]
+    plan = _plan_forward(s, X.dtype, vector_width(X, along=s.C), needs_magnitude(X))
+    found = plan.launch(X.device, {"X": X})
+    Y = found["Y"]
+    Y.magnitude = found.get("magnitude")
+    return Y, found["I"]
 
 
 @functools.lru_cache(maxsize=4096)
-def _plan_forward(s: PoolShape, dtype: np.dtype[Any], vector: int) -> Plan:
+def _plan_forward(s: PoolShape, dtype: np.dtype[Any], vector: int, magnitude: bool) -> Plan:
     Y, I = (Buffer((s.N, s.OH, s.OW, s.C), kind) for kind in (dtype, s.tap_dtype))
-    launch = pool_launch("max_pool2d", "forward", s, tuple(map(ArrayArg, "YIX")), Y, _macros(s, vector))
-    return Plan("max_pool2d_forward", (launch,), {"Y": Y, "I": I})
+    meeting, macros, outputs = magnitude_parts(magnitude)
+    macros |= {"RECTIFIED": 0, "APART": 0, "PACKS": MEETING_WINDOWS if magnitude else 1}
+    operands = ArrayArg("Y"), ArrayArg("I"), *meeting, ArrayArg("X")
+    launch = pool_launch("max_pool2d", "forward", s, operands, Y, _macros(s, vector) | macros)
+    return Plan("max_pool2d_forward", (launch,), {"Y": Y, "I": I, **outputs})
 
 
-def _macros(s: PoolShape, vector: int, rectified: bool = False, magnitude: bool = False) -> dict[str, Any]:
-    own = {"VECTOR": vector, "DH": s.dh, "DW": s.dw, "TAP": CUDA_TAPS[s.tap_dtype]}
-    packs = MEETING_PACKS if magnitude else 1
-    return {**own, "RECTIFIED": int(rectified), "MAGNITUDE": int(magnitude), "PACKS": packs}
+def _macros(s: PoolShape, vector: int) -> dict[str, Any]:
+    return {"VECTOR": vector, "DH": s.dh, "DW": s.dw, "TAP": CUDA_TAPS[s.tap_dtype]}
 
 
 @max_pool2d_backward.impl("cuda")
@@ -209,11 +214,14 @@ def _plan_backward(
     s: PoolShape, dtype: np.dtype[Any], vector: int, rectifier: Rectifier | None, magnitude: bool
 ) -> Plan:
     dX, rectified = Buffer((s.N, s.IH, s.IW, s.C), dtype), rectifier is not None
-    meeting, _, outputs = magnitude_parts(magnitude)
+    meeting, macros, outputs = magnitude_parts(magnitude)
+    apart = s.cells is not None
+    packs = MEETING_WINDOWS if apart else MEETING_PIXELS
+    macros |= {"RECTIFIED": int(rectified), "APART": int(apart), "PACKS": packs if magnitude else 1}
     operands = ArrayArg("dX"), *meeting, ArrayArg("dY"), ArrayArg("I"), ArrayArg("Y") if rectified else None
     numbers = map(NUMBER_TYPES[dtype], rectifier or IDENTITY)
-    macros = _macros(s, vector, rectified, magnitude)
-    launch = pool_launch("max_pool2d", "backward", s, (*operands, *numbers), dX, macros)
+    made = _macros(s, vector) | macros
+    launch = pool_launch("max_pool2d", "backward", s, (*operands, *numbers), dX, made, s.cells)
     return Plan("max_pool2d_backward", (launch,), {"dX": dX, **outputs})
 
 

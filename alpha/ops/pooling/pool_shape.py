@@ -25,6 +25,7 @@ from alpha.ops.kernel.plan import Buffer, KernelLaunch
 from alpha.runtime import workers
 
 PARTS = 4  # of the images, for each worker of the cpu
+LARGEST_CELL = 16  # pixels of which a thread of a GPU makes the gradients together
 
 
 class Axis(NamedTuple):
@@ -104,6 +105,14 @@ class PoolShape:
         rows = -np.minimum(np.arange(self.OH) * self.sh - self.ph, 0) + self.dh - 1
         columns = -np.minimum(np.arange(self.OW) * self.sw - self.pw, 0) + self.dw - 1
         return (rows[:, None] // self.dh * self.FW + columns // self.dw).astype(self.tap_dtype)
+
+    @property
+    def cells(self) -> int | None:
+        """Number of cells, the sh x sw pixels of each window and of what is behind it; None if windows share pixels."""
+        apart = not self.adaptive and self.sh >= self.FH and self.sw >= self.FW and self.dh == self.dw == 1
+        if not apart or self.sh * self.sw > LARGEST_CELL:
+            return None
+        return self.N * -(-(self.IH + self.ph) // self.sh) * -(-(self.IW + self.pw) // self.sw)
 
     def macros(self) -> dict[str, int]:
         """Macros with which the kernels are compiled."""
@@ -243,13 +252,23 @@ def over_images(N: int, body: Any) -> None:
 
 
 def pool_launch(
-    kind: str, way: str, s: PoolShape, operands: Sequence[Any], result: Buffer, macros: Mapping[str, Any]
+    kind: str,
+    way: str,
+    s: PoolShape,
+    operands: Sequence[Any],
+    result: Buffer,
+    macros: Mapping[str, Any],
+    places: int | None = None,
 ) -> KernelLaunch:
-    """The launch that makes a result, Y "forward" or dX "backward"; a thread makes VECTOR elements, PACKS times."""
+    """The launch that makes a result, Y "forward" or dX "backward".
+
+    A thread makes VECTOR channels of a place, PACKS times; `places`: how many there are, if not those of the result.
+    """
+    channels = result.size if places is None else places * s.C
     return KernelLaunch(
         f"pool2d/{kind}.cu",
         f"{kind}_{way}",
-        -(-result.size // (BLOCK * macros["VECTOR"] * macros.get("PACKS", 1))),
+        -(-channels // (BLOCK * macros["VECTOR"] * macros.get("PACKS", 1))),
         BLOCK,
         (*operands, s.N, s.IH, s.IW, s.C, s.OH, s.OW),
         {

@@ -134,7 +134,7 @@ def _(X: Array, order: Array, begin: StepValue[int], count: int) -> Array:
 
 @count_batch.impl("cuda")
 def _(sums: Array, loss: Array, logits: Array | None, labels: Array | None, samples: int, first: bool) -> None:
-    R, C, kind, label = 0, 0, FLOAT32, PLACES
+    R, C, kind, label = 0, 0, FLOAT32, PLACES  # without labels there are no rows
     if logits is not None and labels is not None:
         require_same_float("count_batch", logits)
         (R, C), kind, label = logits.shape, logits.dtype, labels.dtype
@@ -144,8 +144,13 @@ def _(sums: Array, loss: Array, logits: Array | None, labels: Array | None, samp
         1,
         1024,
         (sums, as_dtype(loss, FLOAT32), logits, labels, R, C, np.int64(samples), int(first)),
-        {"TYPE": CUDA_TYPES[kind], "LABEL": CUDA_TYPES[label]},
+        {"TYPE": CUDA_TYPES[kind], "LABEL": CUDA_TYPES[label], "LANES": _lanes_of_a_row(C)},
     )
+
+
+def _lanes_of_a_row(columns: int) -> int:
+    """Number of threads of `count_batch` that share a row: a power of two, with eight columns or so for each."""
+    return min(32, 1 << (max(columns - 1, 0) // 8).bit_length())
 
 
 def take_batch(

@@ -4,7 +4,7 @@
 //                    X[n, ih_s + fh, iw_s + fw, ic] W[oc, fh, fw, ic]
 // With NDIM 3 also over fd in [fd_s, fd_e), and X is read at (id_s + fd dd, ih_s + fh dh, iw_s + fw dw).
 // `schedule`: `count` work tiles. A is X, with a tensor map (IC, N, IW / sw, IH) for each residue of fw by sw; B is W.
-// `workspace`, `semaphores`, `raster_order`, `statistics`: GemmProblem (sm90/tile.cuh). K = IC, GN = OC.
+// `workspace`, `semaphores`, `raster_order`, `statistics`, `magnitude`: GemmProblem (sm90/tile.cuh). K = IC, GN = OC.
 // Grid: count ceil(N TILE_OW / BM) ceil(OC / BN) blocks, or fewer. Block, shared memory, macros and needs:
 // sm90/mainloop.cuh.
 #include "conv2d/sm90/output_tiles.cuh"
@@ -14,7 +14,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
                  const unsigned* __restrict__ absmax_a, const unsigned* __restrict__ absmax_b,
                  const float* __restrict__ bias, float slope, const WorkTile* __restrict__ schedule, int count,
                  int raster_order, float* workspace, unsigned* semaphores, float* statistics, float* statistics_counts,
-                 int statistics_parts, Shape s) {
+                 int statistics_parts, unsigned* magnitude, unsigned* meeting, Shape s) {
   GemmProblem p;
   p.A = X;
   p.B = W;
@@ -37,6 +37,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS)
   p.statistics_counts = statistics_counts;
   p.statistics_parts = statistics_parts;
   p.columns = s.OW;
+  p.magnitude = magnitude;
+  p.meeting = meeting;
   p.filter = nullptr;
   run_output_tiles(p, schedule, NoFirstStep(), [&](int output_pixel, TileTaps& taps, OutputPixels& to) {
     const Axis d = depth_of(s), h = height_of(s), w = width_of(s);

@@ -9,12 +9,16 @@
 //                 32 of K are summed apart and promoted to float32: "float32"
 //   MATH FP16     one scaled fp16 term, 11 bits: "tf32"
 //   MATH BF16     X, W, Y bfloat16
-// With EPILOGUE 1 a bias, which may be null, and a rectifier of `slope` follow.
+// With EPILOGUE 1 a bias, which may be null, and a rectifier of `slope` follow. With MAGNITUDE 1 `magnitude_of_Y` gets
+// the bits of the largest finite magnitude of Y, and the blocks meet in two words `meeting`, which are 0 before and
+// again at the end.
 // The columns of the fragments are channels in such an order that a lane has 16 contiguous bytes of Y.
 // An infinity or NaN of X or W may also reach pixels of the same rows to which it does not belong.
 // Grid: (blocks, ceil(OC / 64)), any number of blocks. Block: 128.
-// Shared memory: BLOCKS (4096 TERMS + 64) + 4 TERMS ((rows - 1) sh + FH) ((OW - 1) sw + FW) IC bytes, and 272 static.
-// Needs sm_80; takes any shape. Macros: MATH, EPILOGUE, BLOCKS = ceil(FH even(FW IC) / 32).
+// Shared memory: BLOCKS (4096 TERMS + 64) + 4 TERMS ((rows - 1) sh + FH) ((OW - 1) sw + FW) IC bytes, and 400 static.
+// Needs sm_80; takes any shape. Macros: MATH, EPILOGUE, MAGNITUDE, BLOCKS = ceil(FH even(FW IC) / 32); RESIDENT,
+// the blocks of an SM, and LOADS, those under way in a thread, which together decide the registers.
+#include "common/largest.cuh"
 #include "common/rectifier.cuh"
 #include "conv2d/direct/input_rows.cuh"
 #include "conv2d/direct/channel_pairs.cuh"
@@ -22,13 +26,14 @@
 constexpr int BLOCKS = ALPHA_BLOCKS, STEPS = 2 * BLOCKS, CHANNELS = 64, NF = CHANNELS / 8;
 // With one block of K the filters stay in registers. With more they are read again, for two tiles and half of the
 // columns.
-constexpr int MT = BLOCKS == 1 ? 1 : 2, NJ = BLOCKS == 1 ? NF : NF / 2, RESIDENT = BLOCKS == 1 ? 3 : 2;
-constexpr bool EPILOGUE = ALPHA_EPILOGUE;
-constexpr int AT_ONCE = BLOCKS == 1 ? 16 : 24;  // loads under way per thread
+constexpr int MT = BLOCKS == 1 ? 1 : 2, NJ = BLOCKS == 1 ? NF : NF / 2;
+constexpr bool EPILOGUE = ALPHA_EPILOGUE, MAGNITUDE = ALPHA_MAGNITUDE;
+constexpr int LOADS = ALPHA_LOADS;
 
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_RESIDENT)
     direct_forward_sm80(Element* __restrict__ Y, const Element* __restrict__ X, const Element* __restrict__ W,
-                        const float* __restrict__ bias, float slope, ConvShape s, int most_rows) {
+                        const float* __restrict__ bias, float slope, unsigned* magnitude_of_Y, unsigned* meeting,
+                        ConvShape s, int most_rows) {
   ALPHA_DYNAMIC_SHARED(FilterPairs, filters);                        // [STEPS][NF][32]
   int* offsets = reinterpret_cast<int*>(filters + STEPS * NF * 32);  // of each pair of K: bytes from the pixel's base
   uint32_t* x_rows = reinterpret_cast<uint32_t*>(offsets + STEPS * 8);  // [TERMS][term_stride]
@@ -38,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   const InputRows largest_rows(s, 0, most_rows);
   const int width = largest_rows.width, term_stride = largest_rows.height * width;
 
-  unsigned largest = 0;
+  unsigned largest = 0, largest_of_Y = 0;
   const Element* filter = W + (long)oc0 * K;
   const int channels = min(CHANNELS, s.OC - oc0);
   __shared__ Pack<float, 4> biases[CHANNELS / 4];
@@ -100,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     const Element* image = X + (long)(task / row_blocks) * s.IH * s.IW * s.IC;
     largest = 0;
     // A warp takes parts of rows of 31 pairs each: the second element of a pair is that of the lane's right neighbour.
-    // A warp loads AT_ONCE parts before it uses one. If it has more, it loads them once for the scale and again for the
+    // A warp loads LOADS parts before it uses one. If it has more, it loads them once for the scale and again for the
     // pairs.
     const int row_parts = (width + 30) / 31, parts = in.height * row_parts;
     const unsigned part_reciprocal = 0xffffffffu / row_parts + 1;
@@ -109,23 +114,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
       c = (part - r * row_parts) * 31 + lane;
       return part < parts;
     };
-    Element x[AT_ONCE];
+    Element x[LOADS];
     auto fetch = [&](int first) {
 #pragma unroll
-      for (int i = 0, r, c; i < AT_ONCE; i++)
+      for (int i = 0, r, c; i < LOADS; i++)
         x[i] = place_of(first + i * WARPS, r, c) ? in.at(image, s, r, c) : Element(0);
     };
     if (!IS_BF16)
-      for (int first = warp; first < parts; first += WARPS * AT_ONCE) {
+      for (int first = warp; first < parts; first += WARPS * LOADS) {
         fetch(first);
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) largest = max(largest, magnitude(x[i]));
+        for (int i = 0; i < LOADS; i++) largest = max(largest, magnitude(x[i]));
       }
     const float scale = block_scale(largest);  // its barrier: all have read the rows before
-    for (int first = warp; first < parts; first += WARPS * AT_ONCE) {
-      if (IS_BF16 || parts > WARPS * AT_ONCE) fetch(first);
+    for (int first = warp; first < parts; first += WARPS * LOADS) {
+      if (IS_BF16 || parts > WARPS * LOADS) fetch(first);
 #pragma unroll
-      for (int i = 0, r, c; i < AT_ONCE; i++) {
+      for (int i = 0, r, c; i < LOADS; i++) {
         const Element right = of_right_lane(x[i]);
         if (place_of(first + i * WARPS, r, c) & lane < 31 & c < width) {
           const Pair pair = make_pair(x[i], right, scale);
@@ -202,10 +207,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
               v.v[i] = acc[m][q * (VECTOR / 2) + i / 2][2 * h + i % 2];
               if (!IS_BF16) v.v[i] = unscale(v.v[i]);
               if (EPILOGUE) v.v[i] = rectified(v.v[i] + biases[(c + i) / 4].v[i % 4]);
+              if (MAGNITUDE) largest_of_Y = max(largest_of_Y, finite_magnitude(v.v[i]));
             }
             store_vector(out + (long)pixel * s.OC + c, v, channels - c, s.OC % VECTOR == 0);
           }
         }
     }
   }
+  if (MAGNITUDE) write_largest(magnitude_of_Y, meeting, largest_of_Y, gridDim.x * gridDim.y);
 }

@@ -1,6 +1,7 @@
 // The tiles of the direct filter gradient: groups of eight neighbouring pixels of dY, and the rows of X that they read.
 // Macros: MATH TF32X3 | TF32 | BF16 (the arrays are bfloat16), WN groups of warps with NF fragments of 8 filter
-// elements each.
+// elements each; TOGETHER, the pixel groups that are summed apart (an even number for BF16); HELD, the elements of the
+// next rows of X that a thread fetches ahead.
 #pragma once
 #include "common/ldmatrix.cuh"
 #include "common/math_mode.cuh"
@@ -13,12 +14,8 @@ constexpr int NF = ALPHA_NF, WN = ALPHA_WN;
 static_assert(IS_BF16 || MATH == TF32X3 || MATH == TF32, "TF32X3, TF32 or BF16");
 constexpr int CHANNELS = 64, WARPS = 8, THREADS = 32 * WARPS, MF = 2, WM = CHANNELS / (16 * MF), WK = WARPS / (WM * WN);
 constexpr int PIXELS = IS_BF16 && WN == 1 ? 128 : 64, PIXEL_GROUPS = PIXELS / 8, SHARE = PIXEL_GROUPS / WK;
-constexpr int TOGETHER = IS_BF16 && WN == 4 ? 2
-                         : SHARE < 4        ? SHARE
-                                            : 4;      // pixel groups summed apart, limited by registers
-constexpr int RESIDENT = WN > 1 && !IS_BF16 ? 1 : 2;  // blocks that the registers of an SM hold
-constexpr int STAGES = 3, ROW = CHANNELS + 8;         // elements per pixel: no bank conflicts of fragments
-constexpr int HELD = RESIDENT == 1 ? 6 : 2;           // elements of the next rows of X that a thread fetches ahead
+constexpr int TOGETHER = ALPHA_TOGETHER, HELD = ALPHA_HELD;
+constexpr int STAGES = 3, ROW = CHANNELS + 8;  // elements per pixel: no bank conflicts of fragments
 static_assert(WM * WN * WK == WARPS && SHARE % 2 == 0 && SHARE % TOGETHER == 0, "warps share the pixels evenly");
 using Element = ElementOf<IS_BF16>::Type;
 constexpr int VECTOR = 16 / sizeof(Element), VECTORS = CHANNELS / VECTOR;

@@ -14,11 +14,12 @@
 // Shared memory in bytes: 3 PIXELS 72 sizeof(dY) + 8 (pixel groups of a block of rows, to whole chunks) + 2 x 4
 // (words of X). The rows of X have ((rows - 1) sh + FH) ((8 ceil(OW / 8) - 1) sw + FW) IC words. Needs sm_80, channels
 // of dY of whole 16 bytes.
-// Macros: MATH, WN 1 | 2 | 4 and NF <= 5: 8 NF WN >= FH FW IC.
+// Macros: MATH, WN 1 | 2 | 4 and NF <= 5: 8 NF WN >= FH FW IC; RESIDENT, the blocks of an SM, with TOGETHER and HELD
+// (direct/pixel_groups.cuh), which together decide the registers.
 #include "common/cp_async.cuh"
 #include "conv2d/direct/pixel_groups.cuh"
 
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_RESIDENT)
     direct_weight_sm80(float* __restrict__ part, const Element* __restrict__ X, const Element* __restrict__ dY,
                        ConvShape s, int most_rows) {
   ALPHA_DYNAMIC_SHARED(Element, stages);  // [STAGES][PIXELS][ROW]

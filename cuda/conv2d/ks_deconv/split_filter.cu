@@ -14,14 +14,16 @@ extern "C" __global__ void __launch_bounds__(256)
   const auto [fd, fh] = ALPHA_NDIM == 3 ? divide(row, s.FH) : Division{0, row};
   const int tap = split_tap(fd, fh, fw, s), taps = gridDim.z;
   const int ic = blockIdx.x * 32 + threadIdx.x;
-  for (int r = threadIdx.y; r < 32; r += 8) {
-    const int oc = blockIdx.y * 32 + r;
+#pragma unroll
+  for (int i = 0; i < 32; i += 8) {
+    const int r = i + threadIdx.y, oc = blockIdx.y * 32 + r;
     if (ic < s.IC && oc < s.OC) tile[r][threadIdx.x] = W[((long)oc * taps + blockIdx.z) * s.IC + ic];
   }
   __syncthreads();
   const int oc = blockIdx.y * 32 + threadIdx.x;
-  for (int r = threadIdx.y; r < 32; r += 8) {
-    const int row = blockIdx.x * 32 + r;
+#pragma unroll
+  for (int i = 0; i < 32; i += 8) {
+    const int r = i + threadIdx.y, row = blockIdx.x * 32 + r;
     if (row < s.IC && oc < s.OC) C[((long)tap * s.IC + row) * s.OC + oc] = tile[threadIdx.x][r];
   }
 }

@@ -5,56 +5,77 @@
 //   filter_terms        ConvV2: tap (fh, fw), GN = OC, K = IC
 //   split_filter_terms  KS-deconv, stage 1 (Algorithm 2): split by residue, rotated, GN = IC, K = OC
 //                       (ks_deconv/split_filter.cu)
-// Block: (32, 8). Grid: (Kp / 64, ceil(GN / 32), FD FH FW). Shared memory of split_filter_terms: a 64 x 33 tile.
+// filter_terms: a thread makes 8 of K of one filter and tap. Grid: ceil(taps GN Kp / (8 256)). Block: 256.
+// split_filter_terms: a block transposes a tile. Grid: (Kp / 64, ceil(GN / 16), FD FH FW). Block: (32, 8). Shared
+//   memory: a 64 x 17 tile.
 // Macros: TERMS 1 | 2, NDIM 2 | 3 (with a depth).
 #include "common/fp16_terms.cuh"
+#include "common/vector.cuh"
 #include "conv2d/shape.cuh"
 
 using Shape = ShapeOf<ALPHA_NDIM>::Type;
+constexpr int TERMS = ALPHA_TERMS, TILE_K = 64, TILE_GN = 16, LANES = 32, ROWS = 8;
 
 // The channel that lies at offset p.
 __device__ __forceinline__ int channel_at(int p) { return (p & ~7) + (p >> 1 & 3) + (p & 1) * 4; }
 
-__device__ __forceinline__ void store_pair(uint32_t* P, long pair, long term_pairs, float lower, float upper) {
-  uint32_t hi, lo;
-  split_pair(lower, upper, hi, lo);
-  P[pair] = hi;
-  if (ALPHA_TERMS == 2) P[pair + term_pairs] = lo;
-}
-
-extern "C" __global__ void __launch_bounds__(256) filter_terms(uint32_t* __restrict__ P, const float* __restrict__ W,
-                                                               const unsigned* __restrict__ absmax, Shape s, int Kp) {
-  const float scale = half_scale(*absmax);
-  const int taps = gridDim.z, tap = blockIdx.z, offset = blockIdx.x * 64 + threadIdx.x * 2;
-  for (int r = threadIdx.y; r < 32; r += 8) {
-    const int oc = blockIdx.y * 32 + r;
-    if (oc >= s.OC) break;
-    const float* w = W + ((long)oc * taps + tap) * s.IC;
-    const int c0 = channel_at(offset), c1 = channel_at(offset + 1);
-    const float lower = c0 < s.IC ? w[c0] * scale : 0.f, upper = c1 < s.IC ? w[c1] * scale : 0.f;
-    store_pair(P, (((long)tap * s.OC + oc) * Kp + offset) / 2, (long)taps * s.OC * Kp / 2, lower, upper);
+extern "C" __global__ void __launch_bounds__(256)
+    filter_terms(uint32_t* __restrict__ P, const float* __restrict__ W, const unsigned* __restrict__ absmax, Shape s,
+                 int Kp, int taps) {
+  const int packs = Kp / 8;
+  const auto [row, pack] = divide(blockIdx.x * 256 + threadIdx.x, packs);  // row: of P, a tap and a filter
+  const auto [tap, oc] = divide(row, s.OC);
+  if (tap >= taps) return;
+  const int first = pack * 8;
+  const float* w = W + ((long)oc * taps + tap) * s.IC + first;
+  Pack<float, 8> v = {};
+  if (s.IC % 4 == 0) {  // packs of four are aligned, and inside or outside
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+      if (first + half * 4 < s.IC) {
+        const Pack<float, 4> four = load_pack<4>(w + half * 4);
+#pragma unroll
+        for (int i = 0; i < 4; i++) v.v[half * 4 + i] = four.v[i];
+      }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+      if (first + i < s.IC) v.v[i] = w[i];
   }
+  const float scale = half_scale(*absmax);
+  Pack<uint32_t, 4> hi, lo;
+#pragma unroll
+  for (int i = 0; i < 4; i++) split_pair(v.v[i] * scale, v.v[i + 4] * scale, hi.v[i], lo.v[i]);
+  uint32_t* p = P + ((long)row * Kp + first) / 2;
+  store_pack(p, hi);
+  if (TERMS == 2) store_pack(p + (long)taps * s.OC * Kp / 2, lo);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
     split_filter_terms(uint32_t* __restrict__ P, const float* __restrict__ W, const unsigned* __restrict__ absmax,
                        Shape s, int Kp) {
-  __shared__ float tile[64][33];  // [oc][ic]
-  const float scale = half_scale(*absmax);
-  const int taps = gridDim.z, oc0 = blockIdx.x * 64, ic0 = blockIdx.y * 32;
+  __shared__ float tile[TILE_K][TILE_GN + 1];  // [oc][ic]
+  const int taps = gridDim.z, oc0 = blockIdx.x * TILE_K, ic0 = blockIdx.y * TILE_GN;
   const auto [row, fw] = divide(blockIdx.z, s.FW);
   const auto [fd, fh] = ALPHA_NDIM == 3 ? divide(row, s.FH) : Division{0, row};
-  const int tap = split_tap(fd, fh, fw, s);
-  for (int r = threadIdx.y; r < 64; r += 8) {
-    const int oc = oc0 + r, ic = ic0 + threadIdx.x;
-    tile[r][threadIdx.x] = oc < s.OC && ic < s.IC ? W[((long)oc * taps + blockIdx.z) * s.IC + ic] * scale : 0.f;
+  const int tap = split_tap(fd, fh, fw, s), self = threadIdx.y * LANES + threadIdx.x;
+  const int column = self % TILE_GN, ic_read = ic0 + column;
+#pragma unroll
+  for (int r = 0; r < TILE_K; r += LANES * ROWS / TILE_GN) {
+    const int k = r + self / TILE_GN, oc = oc0 + k;
+    tile[k][column] = oc < s.OC && ic_read < s.IC ? W[((long)oc * taps + blockIdx.z) * s.IC + ic_read] : 0.f;
   }
+  const float scale = half_scale(*absmax);
   __syncthreads();
   const int offset = threadIdx.x * 2;
-  for (int r = threadIdx.y; r < 32; r += 8) {
-    const int ic = ic0 + r;
+#pragma unroll
+  for (int r = 0; r < TILE_GN; r += ROWS) {
+    const int mine = r + threadIdx.y, ic = ic0 + mine;
     if (ic >= s.IC) break;
-    store_pair(P, (((long)tap * s.IC + ic) * Kp + oc0 + offset) / 2, (long)taps * s.IC * Kp / 2,
-               tile[channel_at(offset)][r], tile[channel_at(offset + 1)][r]);
+    uint32_t hi, lo;
+    split_pair(tile[channel_at(offset)][mine] * scale, tile[channel_at(offset + 1)][mine] * scale, hi, lo);
+    const long pair = (((long)tap * s.IC + ic) * Kp + oc0 + offset) / 2;
+    P[pair] = hi;
+    if (TERMS == 2) P[pair + (long)taps * s.IC * Kp / 2] = lo;
   }
 }

@@ -43,15 +43,20 @@ __device__ __forceinline__ Output narrowed(float y) {
 }
 
 // Applies the epilogue to 64 rows of a warpgroup and stores them at row_of(row), unless that is null. SUMS: see
-// Epilogue.
+// Epilogue. Returns the largest magnitude that this thread has stored, with SUMS and MAGNITUDE, else 0.
 template <bool SUMS, class RowOf>
-__device__ __forceinline__ void store_epilogue(float (&sum)[R], const GemmProblem& p, int j0, RowOf row_of) {
+__device__ __forceinline__ unsigned store_epilogue(float (&sum)[R], const GemmProblem& p, int j0, RowOf row_of) {
   const int thread = hide_from_optimizer(threadIdx.x), g = thread % 32 / 4, t = thread % 4, columns = p.GN - j0;
   const Epilogue<SUMS> epilogue(p, j0);
+  unsigned largest = 0;
 #pragma unroll
   for (int h = 0; h < 2; h++) {
     Output* c = row_of(thread % GROUP_THREADS / 32 * 16 + g + 8 * h);
-    auto pair = [&](int j) { return epilogue(&sum[j * 4 + h * 2], j * 8 + t * 2); };  // of the j-th 8 columns
+    auto pair = [&](int j) {  // of the j-th 8 columns
+      const float2 y = epilogue(&sum[j * 4 + h * 2], j * 8 + t * 2);
+      if (SUMS && MAGNITUDE && c != nullptr) largest = max(largest, max(finite_magnitude(y.x), finite_magnitude(y.y)));
+      return y;
+    };
     if constexpr (RAGGED && MATH == BF16) {
       // a row may begin in the middle of a word; its words then are the second of a pair and the first of the pair
       // behind it
@@ -89,4 +94,5 @@ __device__ __forceinline__ void store_epilogue(float (&sum)[R], const GemmProble
       store_row<BN>(c, columns, t, pair);
     }
   }
+  return largest;
 }

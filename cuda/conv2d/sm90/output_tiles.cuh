@@ -2,6 +2,7 @@
 // (sm90/mainloop.cuh).
 #pragma once
 #include "conv2d/sm90/epilogue.cuh"
+#include "conv2d/sm90/largest.cuh"
 #include "conv2d/sm90/mainloop.cuh"
 #include "conv2d/sm90/ping_pong.cuh"
 #include "conv2d/sm90/split_k.cuh"
@@ -83,6 +84,21 @@ __device__ __forceinline__ void run_planner(const OutputTiles<Taps>& tiles, cons
   }
 }
 
+// Shared memory of T, if it is needed.
+struct Nothing {};
+template <bool NEEDED, class T>
+struct SharedOf {
+  using Type = T;
+};
+template <class T>
+struct SharedOf<false, T> {
+  using Type = Nothing;
+};
+
+// True if the consumers find the largest magnitude of C; otherwise nobody does, or the step.
+template <class Step>
+constexpr bool FINDS_LARGEST = MAGNITUDE && !Step::ACTIVE;
+
 // Consumer: all threads of the consumer warpgroups compute, finish and store the tiles of the block. They wait for the
 // planner's task (`wait`) and then for each stage of the producer (`consumer_wait`). They release a stage when its
 // products are done, which the producer waits for, and a task when the tile is stored, which the planner waits for.
@@ -95,10 +111,12 @@ __device__ __forceinline__ void run_consumer(const OutputTiles<Taps>& tiles, con
   ALPHA_DYNAMIC_SHARED(unsigned char, smem);
   __shared__ TileStatistics statistics;
   __shared__ typename Step::Shared step_shared;
+  __shared__ typename SharedOf<FINDS_LARGEST<Step>, WarpWords>::Type largest;
   const GemmProblem& p = tiles.p;
   const int tiles_j = tiles.tiles_j, tiles_n = tiles.tiles_n;
   unsigned char* base = smem - shared_address(smem);  // base + a shared address is a pointer
   if (TRANSPOSE_B) transpose_filter(p, Bs, base, tiles.first % tiles_j * BN);
+  if constexpr (FINDS_LARGEST<Step>) note_largest<true>(largest, 0);
   int rows = 0;  // the number of rows that have been added to the statistics, or to the sums of the step
   for (int tile = tiles.first; tile < tiles.end; tile += tiles.distance, state.advance()) {
     float sum[MI][R] = {};
@@ -120,12 +138,15 @@ __device__ __forceinline__ void run_consumer(const OutputTiles<Taps>& tiles, con
     if (!SPLIT_K || work.num_splits == 1 || fix_up(sum, p, work, n0 / IMAGES * tiles_j + j0 / BN, tiles_n * tiles_j)) {
       auto place_of = [&, n0, j0, to](int row) { return offset_of(row, n0, j0, to); };
       if (Step::ACTIVE) step(step_shared, ahead, sum, p, j0, rows == 0, place_of);
+      unsigned stored = 0;
 #pragma unroll
       for (int m = 0; m < MI; m++)
-        store_epilogue<!Step::ACTIVE>(sum[m], p, j0, [&](int row) -> Output* {
-          const long place = place_of(row + (hide_from_optimizer(threadIdx.x) / GROUP_THREADS * MI + m) * 64);
-          return place < 0 ? nullptr : p.C + place;
-        });
+        stored = max(stored, store_epilogue<!Step::ACTIVE>(sum[m], p, j0, [&](int row) -> Output* {
+                       const long place =
+                           place_of(row + (hide_from_optimizer(threadIdx.x) / GROUP_THREADS * MI + m) * 64);
+                       return place < 0 ? nullptr : p.C + place;
+                     }));
+      if constexpr (FINDS_LARGEST<Step>) note_largest(largest, stored);
       if (STATISTICS) add_statistics(statistics, sum, rows == 0, [&](int row) { return place_of(row) >= 0; });
       if (STATISTICS || Step::SUMS) {
         rows += min(IMAGES, p.N - n0) * to.count;
@@ -146,18 +167,8 @@ __device__ __forceinline__ void run_consumer(const OutputTiles<Taps>& tiles, con
   if (STATISTICS && !SPLIT_K) write_statistics(statistics, p, j0, z, rows);
   if (Step::SUMS && !SPLIT_K) step.write_sums(step_shared, p, j0, z);
   if (Step::ACTIVE) step.end(step_shared);
+  if constexpr (FINDS_LARGEST<Step>) write_consumers_largest(largest, p.magnitude, p.meeting);
 }
-
-// Shared memory of T, if it is needed.
-struct Nothing {};
-template <bool NEEDED, class T>
-struct SharedOf {
-  using Type = T;
-};
-template <class T>
-struct SharedOf<false, T> {
-  using Type = Nothing;
-};
 
 // Consumer with PING_PONG: like run_consumer, but each of the two warpgroups computes every second tile of the block.
 // Both read every task, for they go past the stages of each other's tiles.

@@ -17,11 +17,9 @@
 // Needs GN in whole packs of 8.
 #pragma once
 #include "batchnorm/gradient_rows.cuh"
-#include "common/barrier.cuh"
-#include "common/largest.cuh"
-#include "conv2d/sm90/tile.cuh"
+#include "conv2d/sm90/largest.cuh"
 
-constexpr bool OTHER = ALPHA_OTHER, MAGNITUDE = ALPHA_MAGNITUDE, SLOPED = ALPHA_SLOPED, STEP_SUMS = ALPHA_SUMS;
+constexpr bool OTHER = ALPHA_OTHER, SLOPED = ALPHA_SLOPED, STEP_SUMS = ALPHA_SUMS;
 constexpr bool READS_X = STEP_SUMS && !UNDONE, READS_Y = RECTIFIED == FROM_Y || UNDONE,
                READS_RESIDUAL = RECTIFIED == FROM_SUM;
 constexpr int MAPS = OTHER + READS_X + READS_Y + READS_RESIDUAL;
@@ -66,15 +64,9 @@ __device__ __forceinline__ GradientRow take_pairs(PairOf pair_of) {
 }
 
 // Writes the largest magnitude of all threads of all blocks. All consumers call it at the end.
-__device__ __forceinline__ void write_step_magnitude(unsigned largest, unsigned (&words)[4 * CONSUMER_GROUPS],
+__device__ __forceinline__ void write_step_magnitude(unsigned largest, WarpWords& words,
                                                      const StepOperands::Largest& target) {
-  constexpr int BARRIER = 2;
   if (!MAGNITUDE) return;
-  unsigned word = warp_largest(largest);
-  if (threadIdx.x % 32 == 0) words[threadIdx.x / 32] = word;
-  named_barrier_sync(BARRIER, CONSUMERS);
-  if (threadIdx.x > 0) return;
-#pragma unroll
-  for (int w = 1; w < 4 * CONSUMER_GROUPS; w++) word = max(word, words[w]);
-  write_largest_of_blocks(target.magnitude, target.state, word, gridDim.x);
+  note_largest<true>(words, largest);
+  write_consumers_largest(words, target.magnitude, target.state);
 }

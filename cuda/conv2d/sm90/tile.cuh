@@ -10,8 +10,8 @@ constexpr MathMode MATH = ALPHA_MATH;
 constexpr bool IS_FP16 = in_fp16_terms(MATH);
 constexpr int BM = ALPHA_BM, BN = ALPHA_BN, TERMS = terms_of(MATH), TILE_OW = ALPHA_TILE_OW, TILE_IW = ALPHA_TILE_IW;
 constexpr bool HAS_HALO = TILE_IW > TILE_OW, B_MN = ALPHA_B_MN, SPLIT_K = ALPHA_SPLIT_K, STATISTICS = ALPHA_STATISTICS;
-constexpr bool RAGGED = ALPHA_RAGGED, KEEP_B = ALPHA_KEEP_B, TRANSPOSE_B = ALPHA_TRANSPOSE_B,
-               PING_PONG = ALPHA_PING_PONG;
+constexpr bool MAGNITUDE = ALPHA_MAGNITUDE, RAGGED = ALPHA_RAGGED, KEEP_B = ALPHA_KEEP_B,
+               TRANSPOSE_B = ALPHA_TRANSPOSE_B, PING_PONG = ALPHA_PING_PONG;
 constexpr int NDIM = ALPHA_NDIM;
 using Shape = ShapeOf<NDIM>::Type;
 constexpr int CONSUMER_GROUPS = BM == 64    ? 1
@@ -187,5 +187,8 @@ struct GemmProblem {
   // share output channels, or with SPLIT_K 1 one per tile of output pixels and images.
   float *statistics, *statistics_counts;
   int statistics_parts, columns;  // columns: of an image of C
-  const float* filter;            // (K, GN), with TRANSPOSE_B 1; B then is not read
+  // With MAGNITUDE 1: gets the bits of the largest finite magnitude of C; the blocks meet in two words `meeting`, which
+  // are 0 before and again at the end.
+  unsigned *magnitude, *meeting;
+  const float* filter;  // (K, GN), with TRANSPOSE_B 1; B then is not read
 };

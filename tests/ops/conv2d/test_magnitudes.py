@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conv2d_cases import hopper
-from helpers import choosing
+from conv2d_cases import CUDA_ROWS, LONG, arrays_of, hopper, make
+from helpers import choosing, sample_of
 from launch_log import observed_launches
 from trials import trials
 
@@ -20,7 +20,8 @@ from alpha import Tensor, nn
 from alpha.core.numerics import BFLOAT16
 from alpha.ops.conv2d import magnitudes
 from alpha.ops.conv2d.magnitudes import Magnitudes, absmax
-from alpha.ops.conv2d.problem import Configuration
+from alpha.ops.conv2d.plan import compute, cuda_target, plan_configuration
+from alpha.ops.conv2d.problem import FORWARD, Configuration, ConvProblem, Epilogue
 from alpha.ops.kernel.plan import Plan
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
@@ -123,6 +124,47 @@ def test_batch_norm_finds_the_magnitudes_of_its_result_and_its_gradient(shape: t
             dx = y._node.backward(dy.array)[0]
             for array in (y.array, dx):
                 assert int(device.download(array.magnitude)[0]) == bits(np.abs(device.download(array)).max())
+
+
+FINDERS = [v for v in CUDA_ROWS if v.operator == FORWARD and v.supports_epilogue and arrays_of(v) == np.float32]
+RESULTS = [
+    make(41, (6, 5), (64, 72), (3, 3), p=(1, 1)),  # images, pixels and channels that no tile fills
+    make(3, (9, 7), (8, 13), (3, 3), (2, 2), (1, 1)),
+    make(5, (9, 7), (3, 20), (3, 3), p=(1, 1)),
+    make(2, (9, 30), (3, 64), (7, 7), (2, 2), (3, 3)),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", sample_of(FINDERS))
+def test_a_convolution_finds_the_magnitude_of_its_result(row: Configuration) -> None:
+    """Rows beyond the last image have the bias alone, which is larger than any result.
+
+    Twice, because the second launch may find nothing of the first.
+    """
+    device = hopper(num_sms=2)  # which the tiles fill, so that no sums are split
+    shapes = [s for s in RESULTS if row.supports(s, cuda_target(device))]
+    for s in shapes:
+        bias = device.upload(np.full(s.OC, 100, np.float32))
+        for scale in (50, 25):
+            X, W = np.abs(draw(s.X, 0)), -np.abs(draw(s.W, 1)) * np.float32(scale / (s.taps * s.IC))
+            Y = compute(row, device.upload(X), device.upload(W), s, bias, 0.5)
+            values = np.abs(device.download(Y))
+            assert values.max() < 100
+            assert int(device.download(Y.magnitude)[0]) == bits(values.max())
+    assert shapes
+
+
+def test_a_kernel_that_splits_sums_leaves_the_magnitude_to_another() -> None:
+    device, row = hopper(), next(v for v in FINDERS if v.name == "conv_v2_sm90_fp16x3_128x64")
+    split = False
+    for s in (LONG, RESULTS[0]):
+        problem = ConvProblem(FORWARD, s, row.precision, Epilogue(activation=True, magnitude=True))
+        made = plan_configuration(problem, row, cuda_target(device))
+        splits = made.launches[-1].defines["SPLIT_K"]
+        assert ("magnitude" in made.outputs) == (not splits)
+        split = split or bool(splits)
+    assert split
 
 
 def test_a_magnitude_is_that_of_finite_numbers() -> None:
@@ -245,6 +287,12 @@ CHANGES: list[Callable[[Tensor], Tensor]] = [
     lambda y: (parameter_of(y).data.mul_(LARGE), y)[1],
     *(at_index, optimized, loaded, accumulated, assigned, replayed, statistics),
 ]
+# The functions of Alpha that make a tensor with a magnitude.
+MAKERS: list[Callable[[Tensor, Tensor], Tensor]] = [
+    lambda x, w: F.batch_norm(x, None, None, training=True),
+    lambda x, w: F.conv2d(x, w, padding=1, negative_slope=0.25),
+    lambda x, w: F.max_pool2d(x, 3, 1, 1),
+]
 # The functions of Alpha that read the magnitude of a tensor.
 READERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "conv2d": lambda y, w: F.conv2d(y, w, padding=1),
@@ -267,7 +315,8 @@ def test_what_is_written_to_a_result_changes_its_scale() -> None:
     w = Tensor(device.upload(draw(SIZES[1], 1)))
     with alpha.no_grad(), choosing(in_fp16_terms), standing_in(device), trials() as trial:
         for number, change in enumerate(CHANGES):
-            y = F.batch_norm(Tensor(device.upload(draw((2, 4, 4, 64), 0))), None, None, training=True)
+            made = MAKERS[number % len(MAKERS)]
+            y = made(Tensor(device.upload(draw((2, 4, 4, 64), 0))), w)
             assert y.array.magnitude is not None
             with trial(number):
                 y = change(y)
@@ -302,9 +351,11 @@ def test_who_reads_the_magnitude_of_an_array() -> None:
         *("batch_norm_cuda._with_magnitude", "batch_norm_cuda._gradients", "batch_norm_cuda._input_gradient"),
         *("batch_norm_pool._", "batch_norm_pool.plan_forward", "batch_norm_pool.plan_gradients"),
         *("magnitudes.magnitude_parts", "max_pool._"),
+        # that of Y, which the kernel of a convolution makes with a rectifier
+        *("__init__.conv2d_forward", "plan.compute", "launch.prepare", "direct.direct_forward_sm80"),
+        *("output_launch.magnitude", "output_launch.launch", "output_launch._meeting"),
         # that of dZ, which the kernel of an input gradient makes with a first step
         *("__init__.conv2d_backward_input", "output_launch.plan"),
-        *("output_launch._step_arguments", "output_launch._step_macros"),
         *("conv_batch_norm.convolved_and_normalized", "conv_batch_norm._joined"),
     }
 

@@ -206,7 +206,7 @@ class OutputTilesLaunch:
             }
         if self.parts and self.step is not None:
             outputs = {**outputs, "part": Buffer((2, self.parts, self.GN), FLOAT32)}
-        if self.step is not None and self.step.magnitude:
+        if self.magnitude:
             outputs = {**outputs, "magnitude": Buffer((1,), np.dtype(np.uint32))}
         return Plan(
             v.name,
@@ -230,11 +230,11 @@ class OutputTilesLaunch:
         ]
         if self.forward:
             computed = (ArrayArg(name, optional=True) for name in ("statistics", "statistics_counts"))
-            arguments += [*computed, self.parts]
+            arguments += [*computed, self.parts, *self._meeting()]
         else:
             arguments.append(ArrayArg("W") if self.B is None else None)
         if self.step is not None:
-            arguments += _step_arguments(self.step, self.parts)
+            arguments += _step_arguments(self.step, self.parts, self._meeting())
         return KernelLaunch(
             *self.kernel,
             self.grid,
@@ -261,11 +261,26 @@ class OutputTilesLaunch:
                 "PING_PONG": int(tile.ping_pong),
                 "TRANSPOSE_B": int(self.B is None),
                 "STATISTICS": int(self.statistics),
+                "MAGNITUDE": int(self.magnitude),
                 **({} if self.step is None else _step_macros(self.step, tile)),
                 **({"DEPTH": self.depth} if self.depth else {}),
             },
             1024 + self.a_stages * self.output.a_bytes + self.b_stages * tile.b_bytes + self._maps_bytes(),
         )
+
+    @property
+    def magnitude(self) -> bool:
+        """True if the kernel finds the largest magnitude of its result.
+
+        With split-K a thread of the forward kernel has no register left for it.
+        """
+        if self.step is not None:
+            return self.step.magnitude
+        return self.forward and self.epilogue.magnitude and not self.workspace_slots
+
+    def _meeting(self) -> tuple[Any, Any]:
+        """The word for the largest magnitude, and those in which the blocks meet."""
+        return (ArrayArg("magnitude"), MEETING_STATE) if self.magnitude else (None, None)
 
     def _maps_bytes(self) -> int:
         return 0 if self.step is None else ping_pong.maps_bytes(self.step, self.depth)
@@ -289,13 +304,12 @@ class OutputTilesLaunch:
         return waves > tile_schedule.MAX_WAVES and self.tile.blocks == 2
 
 
-def _step_arguments(step: StepForm, parts: int) -> list[Any]:
-    """The arguments for a first step, in the order of ks_deconv/sm90_first_step.cu."""
+def _step_arguments(step: StepForm, parts: int, meeting: tuple[Any, Any]) -> list[Any]:
+    """The arguments for a first step, in the order of ks_deconv/sm90_first_step.cu; `meeting` of the magnitude."""
     maps = [ArrayArg(f"behind {name}") if name in step.maps else None for name in ("other", "X", "Y", "residual")]
     columns = [ArrayArg(f"behind {name}", optional=True) for name in ("mean", "var", "weight", "bias")]
     numbers = [ScalarArg(f"behind {name}") for name in ("eps", "smallest", "slope", "bound")]
-    magnitude = (ArrayArg("magnitude"), MEETING_STATE) if step.magnitude else (None, None)
-    return [ArrayArg("part") if parts else None, parts, *magnitude, *maps, *columns, *numbers]
+    return [ArrayArg("part") if parts else None, parts, *meeting, *maps, *columns, *numbers]
 
 
 def _step_macros(step: StepForm, tile: Tile) -> dict[str, Any]:
@@ -306,5 +320,4 @@ def _step_macros(step: StepForm, tile: Tile) -> dict[str, Any]:
         "SLOPED": int(step.sloped),
         "SUMS": int(step.sums),
         "OTHER": int(step.other),
-        "MAGNITUDE": int(step.magnitude),
     }

@@ -38,6 +38,7 @@ OTHERS: dict[str, tuple[str, ...]] = {
     "alpha.ops.kernel.casts": ("BLOCK",),
     "alpha.ops.kernel.views": ("LEAST_TILE", "MAX_AXES"),  # of cuda
     "alpha.ops.kernel.reductions": ("LONG_ROWS",),
+    "alpha.ops.pooling.pool_shape": ("LARGEST_CELL",),  # of cuda
 }
 CUTTING = ("parallel_for", "sum_in_order", "over_images", "in_chunks")  # the functions that run chunks on the workers
 Site = tuple[str, int]  # a module and a line
