@@ -120,7 +120,7 @@ def _walk(
         elif targets is None and not edge._hooks:
             _deposit(edge, dX, owned)
         elif edge in totals:
-            add(totals[edge], dX, out=totals[edge])
+            forget_magnitude(add(totals[edge], dX, out=totals[edge]))
         else:
             totals[edge] = dX if owned else edge.device.copy(dX)
 
@@ -268,7 +268,7 @@ class _Gradient:
 
 
 def forget_magnitude(array: Array) -> None:
-    """Forget the magnitude found when the array was made; it may be wrong now, see alpha/ops/conv2d/prepare.py."""
+    """Forget the magnitude found when the array was made; it may be wrong now, see alpha/ops/conv2d/magnitudes.py."""
     if type(array) is not np.ndarray:
         array.magnitude = None
 

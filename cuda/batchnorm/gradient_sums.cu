@@ -19,6 +19,7 @@
 // to packs; RECTIFIED as above.
 #include "batchnorm/gradient_rows.cuh"
 #include "batchnorm/gradient_sums.cuh"
+#include "common/many_lanes.cuh"
 
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     gradient_sums(float* dweight, float* dbias, T* __restrict__ dZ, float* part, unsigned* state,
@@ -57,6 +58,7 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
                         const float* __restrict__ var, float eps, int C, int parts) {
   __shared__ Sums<1> shared[COLUMN_THREADS];
   const int c = blockIdx.x * blockDim.x + threadIdx.x;
-  const Sums<1> sums = add_parts<true>(part, parts, C, c, c < C, shared);
+  Sums<1> sums = lane_sums<1>(part, parts, C, c, c < C);
+  reduce_many_lanes(sums, shared);
   if (c < C && threadIdx.y == 0) store_gradients<!UNDONE>(dweight, dbias, sums, var, eps, c);
 }

@@ -15,20 +15,15 @@ __device__ __forceinline__ void operator+=(Sums<N>& a, const Sums<N>& b) {
   a.g += b.g, a.gx += b.gx;
 }
 
-// The sums of columns c .. c + N - 1 over all parts, in lane 0. Every thread of the block must call it; only columns
-// that are `valid` are read. MANY: few columns and many lanes.
-template <bool MANY = false, int N>
-__device__ __forceinline__ Sums<N> add_parts(const float* part, int parts, int C, int c, bool valid, Sums<N>* shared) {
+// The sums of columns c .. c + N - 1 over this lane's parts; only columns that are `valid` are read.
+template <int N>
+__device__ __forceinline__ Sums<N> lane_sums(const float* part, int parts, int C, int c, bool valid) {
   Sums<N> sums = {};
   auto load = [&](int z) {
     const float* source = part + size_t(z) * C + c;
     return Sums<N>{load_pack<N>(source), load_pack<N>(source + size_t(parts) * C)};
   };
   if (valid) visit_rows(threadIdx.y, parts, blockDim.y, load, [&](int, const Sums<N>& s) { sums += s; });
-  if (MANY)
-    reduce_many_lanes(sums, shared);
-  else
-    reduce_lanes(sums, shared);
   return sums;
 }
 
@@ -59,7 +54,8 @@ __device__ __forceinline__ void finish_sums(Sums<N> sums, Sums<N>* shared, float
       store_pack(target + distance, sums.gx);
     }
     if (!comes_last(state + blockIdx.x, gridDim.y)) return;
-    sums = add_parts(part, gridDim.y, C, c, valid, shared);
+    sums = lane_sums<N>(part, gridDim.y, C, c, valid);
+    reduce_lanes(sums, shared);
   }
   if (writes) store_gradients<DIVIDE>(dweight, dbias, sums, var, eps, c);
 }

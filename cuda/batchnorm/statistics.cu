@@ -13,6 +13,7 @@
 // If the sum of the squared deviations of a column is too large for a float, both read X once more: the variance is the
 // sum divided by R, which may be small enough.
 #include "batchnorm/statistics.cuh"
+#include "common/many_lanes.cuh"
 
 using T = ALPHA_TYPE;
 constexpr int V = ALPHA_VECTOR;

@@ -26,6 +26,7 @@ from alpha.core.primitive import REGISTRY
 from alpha.core.rng import Stream
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
+from alpha.ops.conv2d.magnitudes import finds_magnitude
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.problem import OPERANDS, Configuration, MathMode, Target
 from alpha.ops.conv2d.select.grouped_table import GROUPED
@@ -211,6 +212,8 @@ def run_row(row: Configuration, s: ConvShape, on: DryDevice) -> None:
             compute(row, first, second, s, bias, 0.5)
         if row.supports_statistics:
             compute(row, first, second, s, *((bias, 0.5) if large else (None, 1.0)), ChannelStatistics())
+        if finds_magnitude(first, 0.5) and row.operator == conv2d_cases.FORWARD and s == conv2d_cases.MANY:
+            compute(row, first, second, s, bias, 0.5)
     if row.supports_step and s == conv2d_cases.LONG:
         for shape in (s, conv2d_steps.TRANSPOSED) if row.math is MathMode.TF32 else (s,):
             run_steps(row, shape, first.dtype, on)

@@ -9,6 +9,7 @@ from alpha.errors import AlphaError
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 
 MEETING = "stmatrix and ldmatrix bring the lanes of a warp together in the emulator"
+OWN_BARRIER = "its warps meet at a barrier of their own"
 ONE_AFTER_THE_OTHER = "for blocks that run at the same time, and the emulator's come one after the other"
 # (kernel, file of the wait, its text, or nothing for all of the file): why nothing changes without it
 EXPLAINED = {
@@ -18,9 +19,12 @@ EXPLAINED = {
     ("batchnorm/input_gradient.cu", "common/columns.cuh", ""): "it adds no lanes up",
     ("batchnorm/pool_gradient_sums.cu", "common/last_block.cuh", ""): ONE_AFTER_THE_OTHER,
     ("batchnorm/pool_input_gradient.cu", "common/columns.cuh", ""): "it adds no lanes up",
+    ("conv2d/conv_v2/sm90.cu", "common/largest.cuh", ""): OWN_BARRIER,
     ("conv2d/conv_v2/sm90.cu", "conv2d/sm90/ping_pong.cuh", "__syncwarp();"): MEETING,
     ("conv2d/conv_v2/sm90.cu", "conv2d/sm90/split_k.cuh", ""): ONE_AFTER_THE_OTHER,
     ("conv2d/conv_v2/sm90.cu", "conv2d/sm90/transpose.cuh", ""): "only the filter of dX is transposed",
+    ("conv2d/ks_deconv/sm90.cu", "common/largest.cuh", ""): OWN_BARRIER,
+    ("conv2d/ks_deconv/sm90.cu", "conv2d/sm90/largest.cuh", ""): "it finds no magnitude",
     ("conv2d/ks_deconv/sm90.cu", "conv2d/sm90/ping_pong.cuh", "__syncwarp();"): MEETING,
     (
         "conv2d/ks_deconv/sm90.cu",
@@ -35,7 +39,7 @@ EXPLAINED = {
     ): "the other two kernels show it, in other orders of threads",
     ("conv2d/ks_deconv/sm90.cu", "conv2d/sm90/statistics.cuh", ""): "it finds no statistics",
     ("conv2d/ks_deconv/sm90_first_step.cu", "common/columns.cuh", ""): "it adds no lanes up",
-    ("conv2d/ks_deconv/sm90_first_step.cu", "common/largest.cuh", ""): "its warps meet at a barrier of their own",
+    ("conv2d/ks_deconv/sm90_first_step.cu", "common/largest.cuh", ""): OWN_BARRIER,
     ("conv2d/ks_deconv/sm90_first_step.cu", "conv2d/sm90/first_step.cuh", "__syncwarp();"): "it is there for registers",
     (
         "conv2d/ks_deconv/sm90_first_step.cu",

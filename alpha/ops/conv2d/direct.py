@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from alpha.ops.conv2d.magnitudes import magnitude_parts
+from alpha.ops.conv2d.mma_sync import RESERVED_BYTES
 from alpha.ops.conv2d.partial_sums import most_parts, with_partial_sums
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration, ConvProblem, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape, as_struct
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
 
 CHANNELS = 64  # output channels of a block
 FFMA_SHARED = 54 << 10  # bytes; with the static shared memory less than every GPU has
-WARPS = 4  # per block of direct_forward_sm80
+WARPS, LOADS, LOADS_OF_LONG_K = 4, 16, 24  # of direct_forward_sm80: per block, and under way in a thread
 TENSOR_SHARED = 96 << 10  # bytes; less than every GPU from sm_80 on has
+STATIC_BYTES = 512  # of shared memory, at most
 
 
 def _ceil(length: int, step: int) -> int:
@@ -125,9 +127,9 @@ def forward_rows(s: ConvShape, terms: int) -> tuple[int, int]:
         rows *= 2
     while rows > 1 and shared(rows) > TENSOR_SHARED:
         rows = _ceil(rows, 2)
-    # fewer rows if a warp can then hold its part of X, 31 pairs per load, in registers at once (AT_ONCE)
+    # fewer rows if a warp can then hold its part of X, 31 pairs per load, in registers at once
     loads_a_row = _ceil(((s.OW - 1) * s.sw + s.FW) * s.IC, 31)
-    most = WARPS * (16 if depth_blocks(s) == 1 else 24) // loads_a_row
+    most = WARPS * (LOADS if depth_blocks(s) == 1 else LOADS_OF_LONG_K) // loads_a_row
     fitting = (most - s.FH) // s.sh + 1
     if 4 * fitting >= 3 * rows:
         rows = min(rows, fitting)
@@ -135,22 +137,14 @@ def forward_rows(s: ConvShape, terms: int) -> tuple[int, int]:
     return rows, shared(rows)
 
 
-class ForwardFit(NamedTuple):
-    """Numbers that decide the registers of direct_forward_sm80: blocks of an SM, and loads under way in a thread."""
-
-    resident: int
-    loads: int
+# blocks of an SM whose registers nvcc does not spill: with one block of K, by math mode, and with more
+RESIDENT, RESIDENT_OF_LONG_K = {MathMode.BF16: 5, MathMode.FP16: 4, MathMode.FP16X3: 3}, 2
 
 
-# by math mode, and whether all of K is one block: as many blocks as the registers allow
-FORWARD_FITS = {
-    (MathMode.BF16, True): ForwardFit(5, 16),
-    (MathMode.BF16, False): ForwardFit(4, 16),
-    (MathMode.FP16, True): ForwardFit(4, 16),
-    (MathMode.FP16, False): ForwardFit(4, 12),
-    (MathMode.FP16X3, True): ForwardFit(3, 16),
-    (MathMode.FP16X3, False): ForwardFit(2, 24),  # three blocks took 42 % longer
-}
+def blocks_of_a_gpu(resident: int, shared: int, target: Target) -> int:
+    """Blocks that run at a time: `resident` on each SM, if that many with `shared` bytes of shared memory fit it."""
+    fitting = (target.shared_bytes + RESERVED_BYTES) // (shared + STATIC_BYTES + RESERVED_BYTES)
+    return max(1, min(resident, fitting)) * target.num_sms
 
 
 def direct_forward_sm80(p: ConvProblem, v: Configuration, target: Target) -> Plan:
@@ -158,8 +152,8 @@ def direct_forward_sm80(p: ConvProblem, v: Configuration, target: Target) -> Pla
     s = p.shape
     rows, shared = forward_rows(s, v.math.terms)
     depth = depth_blocks(s)
-    fit = FORWARD_FITS[v.math, depth == 1]
-    grid = (min(s.N * _ceil(s.OH, rows), fit.resident * target.num_sms), _ceil(s.OC, CHANNELS))
+    resident, loads = (RESIDENT[v.math], LOADS) if depth == 1 else (RESIDENT_OF_LONG_K, LOADS_OF_LONG_K)
+    grid = (min(s.N * _ceil(s.OH, rows), blocks_of_a_gpu(resident, shared, target)), _ceil(s.OC, CHANNELS))
     meeting, macros, found = magnitude_parts(p.epilogue.magnitude)
     launch = KernelLaunch(
         "conv2d/direct/forward_sm80.cu",
@@ -172,8 +166,8 @@ def direct_forward_sm80(p: ConvProblem, v: Configuration, target: Target) -> Pla
             **macros,
             "BLOCKS": depth,
             "EPILOGUE": int(p.epilogue.changes_results),
-            "RESIDENT": fit.resident,
-            "LOADS": fit.loads,
+            "RESIDENT": resident,
+            "LOADS": loads,
         },
         shared,
     )
@@ -218,24 +212,30 @@ class WeightFit(NamedTuple):
     together: int
 
 
-# by math mode, and whether the warps share the filter's elements
+# by math mode, and whether the warps share the filter's elements: as many blocks as fit the registers without spills
 WEIGHT_FITS = {
-    (MathMode.BF16, False): WeightFit(3, 1, 2),
+    (MathMode.BF16, False): WeightFit(2, 2, 4),
     (MathMode.BF16, True): WeightFit(2, 2, 2),
-    (MathMode.TF32, False): WeightFit(3, 2, 2),
+    (MathMode.TF32, False): WeightFit(2, 2, 2),
     (MathMode.TF32, True): WeightFit(2, 4, 2),
     (MathMode.TF32X3, False): WeightFit(2, 2, 2),
-    (MathMode.TF32X3, True): WeightFit(1, 6, 4),  # two blocks that hold less took 6 % longer
+    (MathMode.TF32X3, True): WeightFit(1, 6, 4),
 }
+
+
+def weight_blocks(s: ConvShape, v: Configuration, target: Target) -> int:
+    """Blocks that each make a part of dW."""
+    rows, shared = weight_rows(s, v.dtype.itemsize)
+    fit = WEIGHT_FITS[v.math, weight_fragments(s)[0] > 1]
+    return min(s.N * _ceil(s.OH, rows), blocks_of_a_gpu(fit.resident, shared, target), most_parts(s))
 
 
 def direct_weight_sm80(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     """dY comes in pipeline stages, with rows of X beside them; each block has a partial sum   X, dY -> dW"""
-    s, item = p.shape, p.dtype.itemsize
-    rows, shared = weight_rows(s, item)
+    s = p.shape
+    rows, shared = weight_rows(s, p.dtype.itemsize)
     WN, NF = weight_fragments(s)
-    fit = WEIGHT_FITS[v.math, WN > 1]
-    blocks = min(s.N * _ceil(s.OH, rows), fit.resident * target.num_sms, most_parts(s))
+    fit, blocks = WEIGHT_FITS[v.math, WN > 1], weight_blocks(s, v, target)
     launch = KernelLaunch(
         "conv2d/direct/weight_sm80.cu",
         "direct_weight_sm80",

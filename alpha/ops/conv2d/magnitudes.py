@@ -11,8 +11,8 @@ each array is read once instead of twice. The caller guarantees that nothing wri
 magnitude of a weight, `Magnitudes(W)`, may lie beside it, where an optimizer writes it together with the weight
 (alpha/autograd/derived.py).
 
-A kernel that makes an array may find its magnitude on the way, as those of batch normalisation do. It is then
-`array.magnitude`, which is true as long as nothing writes to the array:
+A kernel that makes an array may find its magnitude on the way, as those of batch normalisation, of maximum pools and
+of convolutions with a rectifier do. It is then `array.magnitude`, which is true as long as nothing writes to the array:
 
 - of a tensor's array, if the tensor's version is 0 (`magnitude_of`), because every operator that writes in place
   raises it, and if no other library has the memory, too, whose writes raise nothing;

@@ -83,6 +83,7 @@ def plan_configuration(problem: ConvProblem, v: Configuration, target: Target) -
         fused,
         statistics=fused.statistics and v.supports_statistics and not wide,
         step=fused.step if v.supports_step and not wide else None,
+        magnitude=fused.magnitude and operator == FORWARD and problem.dtype == FLOAT32,
     )
     inner: Plan = v.make(ConvProblem(operator, used, v.precision, own, v.dtype, problem.gradient), v, target)
     outputs, facts, around = dict(inner.outputs), dict(inner.facts), _Surroundings()

@@ -80,6 +80,7 @@ def map_weight(shape: Box, box: Box) -> TensorMaps:
 
 
 FP16 = np.dtype(np.uint16)  # the bits of an fp16 term
+TILE_GN = 16  # rows of a tile that split_filter_terms transposes
 
 
 def split_filter(p: ConvProblem) -> tuple[KernelLaunch, Buffer]:
@@ -111,7 +112,7 @@ def filter_terms(entry: str, s: ConvShape, channels: tuple[int, int], terms: int
         grid = -(-s.taps * GN * Kp // (8 * BLOCK))
         launch = KernelLaunch(source, entry, grid, BLOCK, (*arguments, s.taps), macros)
     else:
-        launch = KernelLaunch(source, entry, (Kp // 64, -(-GN // 16), s.taps), (32, 8), arguments, macros)
+        launch = KernelLaunch(source, entry, (-(-GN // TILE_GN), Kp // 64, s.taps), (32, 8), arguments, macros)
     return launch, Buffer((terms, s.taps, GN, Kp), FP16)
 
 

@@ -73,7 +73,8 @@ LINE_BYTES = 128  # that neighbouring threads read at least, of a row that is lo
 LAST_BLOCKS = 8  # that add up the parts of many rows, if columns are enough
 COLUMN_THREADS = 512  # at most, of a block of common/columns.cuh
 LEAST_ROW_BYTES = 1 << 16  # of an array whose rows have a kernel of their own
-# A word for each tile whose blocks meet (common/last_block.cuh): fewer than a GPU has SMs. Each launch leaves it zero.
+# A word for each tile whose blocks meet (common/last_block.cuh): fewer than a GPU has SMs. Or two words in which all
+# blocks find the largest number (common/largest.cuh). No launch does both, and each leaves them zero.
 MEETING_STATE = Table(lambda: np.zeros(1024, np.uint32))
 _ACROSS = 16  # packs of columns a block takes at least: 256 contiguous bytes
 

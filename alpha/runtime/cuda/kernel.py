@@ -20,6 +20,7 @@ from alpha.runtime.cuda.driver import Driver, PackedArguments
 Define: TypeAlias = int | float | str
 Dim: TypeAlias = int | tuple[int, ...]
 MAX_THREADS = 1024  # of a block, on every CUDA architecture
+MAX_BLOCKS_ACROSS = 65535  # of a grid, along its second and its third axis
 
 Kind: TypeAlias = tuple[int, int, str]  # alignment, size, struct code
 POINTER: Kind = (8, 8, "Q")
@@ -133,6 +134,8 @@ def check_dims(grid: Dim, block: Dim) -> tuple[tuple[int, int, int], tuple[int, 
     grid3, block3 = _triple(grid), _triple(block)
     if min(grid3) < 1 or not 1 <= block3[0] * block3[1] * block3[2] <= MAX_THREADS:
         raise DeviceError(f"a grid has 1 block or more, a block 1 to {MAX_THREADS} threads")
+    if max(grid3[1:]) > MAX_BLOCKS_ACROSS:
+        raise DeviceError(f"a grid has at most {MAX_BLOCKS_ACROSS} blocks along its second and its third axis")
     return grid3, block3
 
 

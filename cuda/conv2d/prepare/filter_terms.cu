@@ -6,7 +6,7 @@
 //   split_filter_terms  KS-deconv, stage 1 (Algorithm 2): split by residue, rotated, GN = IC, K = OC
 //                       (ks_deconv/split_filter.cu)
 // filter_terms: a thread makes 8 of K of one filter and tap. Grid: ceil(taps GN Kp / (8 256)). Block: 256.
-// split_filter_terms: a block transposes a tile. Grid: (Kp / 64, ceil(GN / 16), FD FH FW). Block: (32, 8). Shared
+// split_filter_terms: a block transposes a tile. Grid: (ceil(GN / 16), Kp / 64, FD FH FW). Block: (32, 8). Shared
 //   memory: a 64 x 17 tile.
 // Macros: TERMS 1 | 2, NDIM 2 | 3 (with a depth).
 #include "common/fp16_terms.cuh"
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(256)
     split_filter_terms(uint32_t* __restrict__ P, const float* __restrict__ W, const unsigned* __restrict__ absmax,
                        Shape s, int Kp) {
   __shared__ float tile[TILE_K][TILE_GN + 1];  // [oc][ic]
-  const int taps = gridDim.z, oc0 = blockIdx.x * TILE_K, ic0 = blockIdx.y * TILE_GN;
+  const int taps = gridDim.z, oc0 = blockIdx.y * TILE_K, ic0 = blockIdx.x * TILE_GN;
   const auto [row, fw] = divide(blockIdx.z, s.FW);
   const auto [fd, fh] = ALPHA_NDIM == 3 ? divide(row, s.FH) : Division{0, row};
   const int tap = split_tap(fd, fh, fw, s), self = threadIdx.y * LANES + threadIdx.x;

@@ -176,6 +176,7 @@ template <class Taps, class Step>
 __device__ __forceinline__ void run_ping_pong(const OutputTiles<Taps>& tiles, const Tasks& tasks, const PipelineA& As,
                                               const PipelineB& Bs, StateA a, StateB b, Tasks::State state, Turns turns,
                                               Step step) {
+  static_assert(!FINDS_LARGEST<Step>, "only results of floats have a scale");
   __shared__ typename SharedOf<!Step::ACTIVE, StagedRows>::Type staged;
   __shared__ typename SharedOf<STATISTICS, ChannelSums::Shared>::Type shared;
   __shared__ typename Step::Shared step_shared;

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from conv2d_cases import OPERATORS, operands, relative_error
 
 import alpha
+from alpha import Tensor
 from alpha.ops.conv2d.plan import compute, plan_configuration
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration, ConvProblem, Target
 from alpha.ops.conv2d.select import time_model
 from alpha.ops.conv2d.select.choose import applicable, choose
 from alpha.ops.conv2d.select.product_table import PRODUCTS, product_of
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
+from alpha.runtime.cuda.driver_dry import DryDevice
 
 AMPERE = Target("cuda", (8, 0), 108, 163 << 10)
 H200 = Target("cuda", (9, 0), 132, 227 << 10, None, "NVIDIA H200")
@@ -42,6 +45,17 @@ def test_products_equal_the_formula(v: Configuration, s: ConvShape) -> None:
     value = device.download(compute(v, device.upload(first), device.upload(second), s))
     assert value.shape == exact.shape
     assert relative_error(value.astype("float64"), exact) < 1e-3
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
+def test_products_of_more_columns_than_a_grid_has_blocks_across(precision: str) -> None:
+    """N of A B is the number of rows of the filters, whose tiles are the blocks of a launch."""
+    device = DryDevice.of("sm_90a")
+    with alpha.precision(precision):
+        for K, N in ((64, 1_200_000), (512, 1_048_600), (64, 2_200_000)):
+            A, B = (Tensor(device.empty(shape, np.float32)) for shape in ((128, K), (K, N)))
+            assert (A @ B).shape == (128, N)
+            assert (Tensor(device.empty((N, K), np.float32)) @ A.T).shape == (N, 128)
 
 
 def test_which_convolutions_are_products() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -115,13 +116,25 @@ def test_other_dtypes(dtype: str, taken: list[RectifierStep]) -> None:
 
 
 @pytest.mark.slow
-def test_a_pool_finds_the_magnitude_of_its_gradient() -> None:
-    """Magnitudes are found on Hopper, where a convolution needs them; of what is finite, over all blocks."""
+def test_a_pool_finds_the_magnitudes_of_its_result_and_its_gradient() -> None:
+    """Magnitudes are found on Hopper, where a convolution needs them; of what is finite, over all blocks.
+
+    The second launch of each, on smaller numbers, finds nothing of the first.
+    """
     device = hopper()
-    x = np.random.default_rng(0).standard_normal((4, 40, 40, 8)).astype(np.float32)
-    for call in (lambda x: F.max_pool2d(x, 2), lambda x: F.max_pool2d(F.leaky_relu(x, 0.3), 3, 2, 1)):
-        y = call(Tensor(device.upload(x), requires_grad=True))
-        grad = np.random.default_rng(1).standard_normal(y.shape).astype(np.float32)
+    x = np.random.default_rng(0).standard_normal((4, 41, 40, 12)).astype(np.float32)
+    calls: list[Callable[[Tensor], Tensor]] = [
+        lambda x: F.max_pool2d(x, 2),
+        lambda x: F.max_pool2d(F.leaky_relu(x, 0.3), 3, 2, 1),
+        lambda x: F.adaptive_max_pool2d(x, (7, 5)),
+    ]
+    for call, scale in itertools.product(calls, (4, 1)):
+        images = x * np.float32(scale)
+        images[0, 0, 0, :3] = np.inf, np.nan, -np.inf
+        y = call(Tensor(device.upload(images), requires_grad=True))
+        values = y.numpy()
+        assert device.download(y.array.magnitude).view(np.float32)[0] == np.abs(values[np.isfinite(values)]).max()
+        grad = scale * np.random.default_rng(1).standard_normal(y.shape).astype(np.float32)
         grad[0, 0, 0, :3] = np.inf, np.nan, -np.inf
         dx = y._node.backward(device.upload(grad))  # type: ignore[union-attr]
         values = device.download(dx)

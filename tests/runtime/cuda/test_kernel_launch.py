@@ -12,7 +12,7 @@ from helpers import python_calls
 from alpha.errors import CompileError, DeviceError, ShapeError
 from alpha.runtime.cuda import tensor_map
 from alpha.runtime.cuda.cuda_device import CudaDevice
-from alpha.runtime.cuda.kernel import _triple, define_options, pack
+from alpha.runtime.cuda.kernel import _triple, check_dims, define_options, pack
 
 SHAPE = np.dtype([("n", "i4"), ("big", "i8"), ("w", "i2")], align=True)
 
@@ -22,6 +22,13 @@ def cuda():
     device = CudaDevice(FakeDriver())
     yield device
     device.close()
+
+
+@pytest.mark.parametrize("grid", [(1, 65536), (1, 1, 65536), (0, 1)], ids=str)
+def test_a_grid_that_no_gpu_launches_is_refused(grid: tuple[int, ...]) -> None:
+    check_dims((1 << 24, 65535, 65535), 32)
+    with pytest.raises(DeviceError, match="a grid has"):
+        check_dims(grid, 32)
 
 
 def test_memory_of_tensor_maps_is_kept_from_others(cuda: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -286,7 +286,7 @@ def _direct_weight(v: Configuration, s: ConvShape, target: Target) -> Work:
     groups = -(-s.OC // direct.CHANNELS)
     blocks, busy = _direct_blocks(s, rows, groups, target)
     read = s.N * (item * s.OH * s.OW * s.OC + 4 * groups * s.IH * s.IW * s.IC) / busy
-    parts = min(2 * target.num_sms, blocks, most_parts(s))
+    parts = min(2 * target.num_sms, blocks, most_parts(s)) if v.is_ffma else direct.weight_blocks(s, v, target)
     products = s.N * s.OH * s.OW / busy * groups * direct.CHANNELS * K / rate
     return Work(products, read, 1, 4 * parts * s.OC * s.FH * s.FW * s.IC, active=_active(blocks, target))
 
