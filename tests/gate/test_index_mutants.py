@@ -95,11 +95,6 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "else if (begin < i + steps_of_K && i < end)",
     ): "an input tile of no steps more",
     (
-        "conv2d/prepare/filter_terms.cu",
-        "< -> <=",
-        "for (int r = threadIdx.y; r < 32; r += 8) {",
-    ): "it also writes the first row of the next block, as that block does",
-    (
         "conv2d/direct/forward_ffma.cu",
         "without * PIXELS",
         "for (int first = 0; first < pixels; first += 32 * PIXELS) {",
@@ -155,11 +150,6 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "< -> <=",
         "for (int i = 0; i < BM; i += ROWS) {",
     ): "the copies of B come after one pass too many of A, and overwrite what it has brought",
-    (
-        "conv2d/prepare/filter_terms.cu",
-        "< -> <=",
-        "for (int r = threadIdx.y; r < 64; r += 8) {",
-    ): "it writes a row beyond the tile that nothing reads: AddressSanitizer sees that (`make sanitize`)",
     (
         "conv2d/direct/forward_ffma.cu",
         "without - 1",

@@ -175,7 +175,7 @@ def test_a_kernel_that_splits_sums_leaves_the_magnitude_to_another() -> None:
 
 
 def test_no_other_operator_is_asked_for_a_magnitude() -> None:
-    """Nor is one in bfloat16, whose results have no scale."""
+    """Results in bfloat16 have no scale, so the forward operator is not asked either."""
     for v in CUDA_ROWS:
         s = next((s for s in RESULTS if v.supports(s, cuda_target(hopper()))), None)
         if s is not None and (v.operator != FORWARD or v.precision == "bf16"):
