@@ -52,8 +52,10 @@ WRAPPER = "ALPHA_EMULATED"  # a header with an emulated twin is not a kernel
 REPAIR = ("common/gemm_ffma.cuh", "not_numbers |= 1u", "not_numbers |= 0u")
 Run = Callable[[CudaDevice], list[np.ndarray]]
 make = launches.conv2d_cases.make
-# what the smallest tiles do not do on FEW SMs: a filter that is transposed, and several threads that add up splits
+# what the smallest tiles do not do on FEW SMs: a filter that is transposed, several threads that add up splits, and the
+# magnitude of the result of a first layer
 RARE = {
+    "conv2d/direct/forward_sm80.cu": ("direct_sm80_fp16x3", make(5, (9, 7), (3, 20), (3, 3), p=(1, 1))),
     "conv2d/ks_deconv/sm90.cu": ("ks_deconv_sm90_tf32_128x64", make(300, (1, 1), (72, 40), (1, 1))),
     "conv2d/sk_dilated/sum_splits.cu": ("sk_dilated_sm90_bf16_64x32", make(1024, (4, 4), (8, 8), (3, 1), p=(1, 0))),
 }
