@@ -4,7 +4,7 @@
 // the first of its labels that is outside [0, C) and not IGNORED, and C, if there is one.
 //
 // Grid: 1 block, since the sums are added in the order of the steps. Block: 1024 threads, of which LANES share a row.
-// Shared memory: none of the launch. Macros: TYPE float | bfloat16 of logits; LABEL int | long long | uint8_t;
+// No shared memory. Macros: TYPE float | bfloat16 of logits; LABEL int | long long | uint8_t;
 // LANES, a power of two up to 32.
 #include "common/bfloat16.cuh"
 #include "common/vector.cuh"

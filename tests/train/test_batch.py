@@ -68,7 +68,7 @@ def test_a_loss_of_another_dtype_or_of_one_element(device: str) -> None:
     assert counted(sums.numpy()) == (4.0, 2, 2, 2, 0, 0.0, 0, 0, 2)
 
 
-@pytest.mark.parametrize("classes", [2, 33, 1000])
+@pytest.mark.parametrize("classes", [2, 16, 33, 100, 1000])
 def test_sums_over_batches(device: str, rng: np.random.Generator, classes: int) -> None:
     """Hits are those of numpy's argmax, ties and NaN as there; the first loss that is not finite is kept."""
     sums = put(np.zeros(COUNTED), device)

@@ -5,7 +5,8 @@
 //   filter_terms        ConvV2: tap (fh, fw), GN = OC, K = IC
 //   split_filter_terms  KS-deconv, stage 1 (Algorithm 2): split by residue, rotated, GN = IC, K = OC
 //                       (ks_deconv/split_filter.cu)
-// filter_terms: a thread makes 8 of K of one filter and tap. Grid: ceil(taps GN Kp / (8 256)). Block: 256.
+// filter_terms: a thread makes 8 of K of one filter and tap. Grid: ceil(taps GN Kp / (8 256)). Block: 256. Needs IC in
+//   whole packs of 8, as TMA reads them, and W at a multiple of 16 bytes.
 // split_filter_terms: a block transposes a tile. Grid: (ceil(GN / 16), Kp / 64, FD FH FW). Block: (32, 8). Shared
 //   memory: a 64 x 17 tile.
 // Macros: TERMS 1 | 2, NDIM 2 | 3 (with a depth).
@@ -28,24 +29,12 @@ extern "C" __global__ void __launch_bounds__(256)
   if (tap >= taps) return;
   const int first = pack * 8;
   const float* w = W + ((long)oc * taps + tap) * s.IC + first;
-  Pack<float, 8> v = {};
-  if (s.IC % 4 == 0) {  // packs of four are aligned, and inside or outside
-#pragma unroll
-    for (int half = 0; half < 2; half++)
-      if (first + half * 4 < s.IC) {
-        const Pack<float, 4> four = load_pack<4>(w + half * 4);
-#pragma unroll
-        for (int i = 0; i < 4; i++) v.v[half * 4 + i] = four.v[i];
-      }
-  } else {
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-      if (first + i < s.IC) v.v[i] = w[i];
-  }
+  Pack<float, 4> lower = {}, upper = {};
+  if (first < s.IC) lower = load_pack<4>(w), upper = load_pack<4>(w + 4);
   const float scale = half_scale(*absmax);
   Pack<uint32_t, 4> hi, lo;
 #pragma unroll
-  for (int i = 0; i < 4; i++) split_pair(v.v[i] * scale, v.v[i + 4] * scale, hi.v[i], lo.v[i]);
+  for (int i = 0; i < 4; i++) split_pair(lower.v[i] * scale, upper.v[i] * scale, hi.v[i], lo.v[i]);
   uint32_t* p = P + ((long)row * Kp + first) / 2;
   store_pack(p, hi);
   if (TERMS == 2) store_pack(p + (long)taps * s.OC * Kp / 2, lo);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from math import prod
 
@@ -9,10 +10,11 @@ import conv2d_reference as reference
 import ml_dtypes
 import numpy as np
 import pytest
-from conv2d_cases import reordered
+from conv2d_cases import arrays_of, reordered
 
 import alpha
 from alpha.core.numerics import BFLOAT16, FLOAT32
+from alpha.ops.conv2d import direct
 from alpha.ops.conv2d.plan import compute, plan_configuration
 from alpha.ops.conv2d.problem import FORWARD, WEIGHT, Configuration, ConvProblem, Target
 from alpha.ops.conv2d.select import time_model
@@ -151,3 +153,22 @@ def test_partial_sums_have_a_limit(row: Configuration) -> None:
         parts = made.workspaces["part"].shape[0]
         assert parts * 4 * prod(shape.W) <= 64 << 20
         assert parts >= (2 if shape is s else 64)
+
+
+def test_all_blocks_of_a_launch_run_at_a_time() -> None:
+    """A launch has no more blocks than the shared memory of all SMs holds: a second wave would be half empty."""
+    shapes = [
+        stem(64, (224, 224), (3, 64), (3, 3), padding=(1, 1)),
+        stem(64, (512, 512), (3, 64), (7, 7), (2, 2), (3, 3)),
+        stem(256, (128, 128), (3, 64), (3, 3), padding=(1, 1)),
+    ]
+    for target in (HOPPER, Target("cuda", (8, 0), 108, 163 << 10), Target("cuda", (8, 6), 84, 99 << 10)):
+        for row, s in itertools.product(ROWS, shapes):
+            if not row.supports(s, target):
+                continue
+            problem = ConvProblem(row.operator, s, row.precision, dtype=arrays_of(row))
+            made = plan_configuration(problem, row, target)
+            launch = next(x for x in made.launches if x.entry.startswith("direct_"))
+            blocks = -(-launch.grid[0] // target.num_sms)
+            taken = blocks * (launch.shared_bytes + direct.STATIC_BYTES + 1024)
+            assert blocks == 1 or taken <= target.shared_bytes + 1024, (row.name, s, target)

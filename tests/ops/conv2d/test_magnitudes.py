@@ -25,6 +25,7 @@ from alpha.ops.conv2d.problem import FORWARD, Configuration, ConvProblem, Epilog
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.kernel.plan import Plan
 from alpha.runtime.cuda.cuda_device import CudaDevice
+from alpha.runtime.cuda.driver_dry import DryDevice
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 from alpha.runtime.registry import standing_in
 
@@ -232,6 +233,25 @@ def test_a_convolution_between_batch_norms_looks_for_one_magnitude(layer: str, m
         np.testing.assert_array_equal(mine, other)
 
 
+def test_only_weights_are_looked_through_where_kernels_make_the_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first convolution gets an array of the user. Behind it are rectifiers and a pool, as in the paper's VGGs."""
+    sought, plan = [], magnitudes._plan
+
+    def noting(operands: tuple[tuple[str, int], ...], num_sms: int) -> Plan:
+        sought.append([size for _, size in operands])
+        return plan(operands, num_sms)
+
+    monkeypatch.setattr(magnitudes, "_plan", noting)
+    device = DryDevice.of("sm_90a")
+    x, w = (Tensor(device.empty(shape, np.float32)) for shape in ((512, 32, 32, 64), (64, 3, 3, 64)))
+    with choosing(in_fp16_terms), standing_in(device):
+        for _ in range(2):
+            x = F.conv2d(x, w, padding=1, negative_slope=0.01)
+        F.conv2d(F.max_pool2d(x, 2), w, padding=1, negative_slope=0.01)
+    image, weight = 512 * 32 * 32 * 64, math.prod(w.shape)
+    assert sought == [[image, weight], [weight], [weight]]
+
+
 def parameter_of(y: Tensor) -> nn.Parameter:
     """A parameter in the memory of y."""
     parameter = nn.Parameter(y)
@@ -392,8 +412,7 @@ def test_a_leafs_gradient_that_another_one_is_added_to_has_its_own_scale() -> No
         parts = [Tensor(device.upload(np.full(outputs[0].shape, value, np.float32))) for value in (2.0**30, 1.0)]
         if hooked:
             x.register_hook(lambda grad: None)
-            for output, part in zip(reversed(outputs), reversed(parts), strict=True):
-                (output * part).sum().backward()
+            (outputs[0] * parts[0] + outputs[1] * parts[1]).sum().backward()
             assert x.grad is not None
             found = x.grad
         else:
