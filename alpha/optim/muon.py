@@ -256,11 +256,11 @@ def _table(
 @functools.lru_cache(maxsize=256)
 def _plan(chunks: int, dtype: DType, *kernels: str) -> Plan:
     """The launches of kernels of cuda/optimizer/muon.cu, one after the other."""
-    table, parts = ArrayArg("table"), ArrayArg("parts", optional=True)
+    table, parts, written = ArrayArg("table"), ArrayArg("parts", True), ArrayArg("parts", True, updated=True)
     p, q = ScalarArg("p"), ScalarArg("q")
     arguments: dict[str, tuple[Any, ...]] = {
-        "norms": (parts, table, p, q, np.int32(0)),
-        "norms of W": (parts, table, np.float32(0), np.float32(0), np.int32(1)),
+        "norms": (written, table, p, q, np.int32(0)),
+        "norms of W": (written, table, np.float32(0), np.float32(0), np.int32(1)),
         "stack": (table, parts, p, q, ScalarArg("least", np.dtype(np.float64))),
         "muon": (
             *(table, parts, ScalarArg("momentum"), ScalarArg("gain")),

@@ -101,6 +101,9 @@ class About(Protocol):
     def work(self, arrays: Any) -> Work:
         """The work for the arrays that it is launched with."""
 
+    def written(self, arrays: Any) -> list[Any]:
+        """The arrays among these that it writes; it reads the others."""
+
 
 class Listener:
     """Somebody who is told of all that a thread asks of its device.
@@ -111,9 +114,11 @@ class Listener:
         module: the module whose forward is being computed.
         asked: what was asked of the device, in its order.
         profile: the profile that hears from it of what runs at once; None for another one.
+        beside: whether what is asked for now may run at the same time as other work, see `Recording.fork`.
     """
 
     phase = "forward"
+    beside = False
     layer = NO_LAYER
     profile: Profiling | None = None
     module: Any = None
@@ -233,6 +238,15 @@ class Recording(Listener):
         self.nodes.append(node)
         self.places.append(place())
         super().note(arrays, *node, about=about, read=read)
+
+    def fork(self) -> Callable[[Callable[[], T]], T] | None:
+        """Mark the point that the step has reached, for work that nothing later waits for.
+
+        Returns:
+            What calls a function whose work may run at the same time as the work of the step from that point on. Or
+            None if all work of the step is done in the order in which it is asked for.
+        """
+        return None
 
     def hear(self, asked: Asked) -> None:
         super().hear(asked)

@@ -32,7 +32,7 @@ from alpha.runtime import Device, get_device
 from alpha.runtime.cuda.compile import ARCHITECTURES, Unit, compile_units
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.driver import DeviceProperties
-from alpha.runtime.cuda.driver_dry import DryDevice, Launch, dry_properties
+from alpha.runtime.cuda.planning.driver_dry import DryDevice, Launch, dry_properties
 from alpha.runtime.recording import Asked, Recording, layer_names, recorded
 from alpha.runtime.registry import opened, standing_in
 from alpha.step.call_arguments import map_tensors

@@ -22,7 +22,7 @@ from alpha.core.tensor import Tensor
 from alpha.runtime import Device, get_device
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.cuda_device import CudaDevice
-from alpha.runtime.cuda.driver_dry import DryDevice
+from alpha.runtime.cuda.planning.driver_dry import DryDevice
 from alpha.step.captured import Captured
 from alpha.step.code import globals_in, is_library
 

@@ -31,7 +31,7 @@ from alpha.ops.kernel.rectifier import FROM_X, FROM_Y, Rectifier, RectifierStep
 from alpha.ops.normalization.batch_norm_primitives import channel_statistics
 from alpha.runtime import Device, DeviceArray
 from alpha.runtime.cuda.compile import compile_units
-from alpha.runtime.cuda.driver_dry import DryDevice
+from alpha.runtime.cuda.planning.driver_dry import DryDevice
 from bench.operators import Operator, Part
 from bench.timing import FILL_BYTES, Clock, Contestant, EventClock, WallClock
 

@@ -114,7 +114,8 @@ def test_a_result_is_taken_from_either_device(room: Rooms, device: str) -> None:
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_a_first_step_changes_nothing_but_the_time(room: Rooms, precision: str) -> None:
     """Each first step that the chosen kernel takes is timed, and gives the dX of the kernel without one."""
-    side, s = room("alpha_side").AlphaSide(hopper(2)), room("cases").square(8, 64, 64, 20, 3, 1)
+    gpu = hopper(2)
+    side, s = room("alpha_side").AlphaSide(gpu), room("cases").square(8, 64, 64, 10 * gpu.properties.num_sms, 3, 1)
     arrays = side.arrays(room("numpy_side").NumpySide().draw(s), side.dtype(precision))
     operator = room("operators").OPERATORS["dX"]
     part = operator.part(s)

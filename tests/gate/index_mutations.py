@@ -54,9 +54,9 @@ from alpha.ops.gemm.tiles import Product, ffma, mma  # noqa: E402
 from alpha.ops.kernel.rectifier import FROM_SUM, FROM_X, FROM_Y  # noqa: E402
 from alpha.runtime.cuda.cache import _sources, compile_cached, source_root  # noqa: E402
 from alpha.runtime.cuda.cuda_device import CudaDevice  # noqa: E402
-from alpha.runtime.cuda.driver_dry import DryDevice  # noqa: E402
 from alpha.runtime.cuda.emulated import emulated_compiler  # noqa: E402
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver  # noqa: E402
+from alpha.runtime.cuda.planning.driver_dry import DryDevice  # noqa: E402
 
 FOLDERS = ("conv2d", "matmul")
 # without those that launch the kernel of another row

@@ -36,7 +36,7 @@ from alpha.ops.image.interpolate import Resampling
 from alpha.ops.noise.dropout import Outcome
 from alpha.ops.pooling.pool_shape import PoolShape
 from alpha.runtime.cuda.compile import ARCHITECTURES
-from alpha.runtime.cuda.driver_dry import DryDevice
+from alpha.runtime.cuda.planning.driver_dry import DryDevice
 from alpha.runtime.recording import StepValue
 
 TESTS = Path(__file__).parents[1]

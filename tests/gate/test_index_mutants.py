@@ -18,8 +18,8 @@ from index_mutations import Mutant
 
 from alpha.errors import AlphaError
 from alpha.ops.conv2d.plan import compute
-from alpha.runtime.cuda.driver_dry import DryDevice, DryDriver
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
+from alpha.runtime.cuda.planning.driver_dry import DryDevice, DryDriver
 
 pytestmark = pytest.mark.gate
 

@@ -8,7 +8,7 @@ import pytest
 import alpha
 from alpha import ShapeError, Tensor, nn
 from alpha.nn.summary import Row, _arguments, _bytes, trace
-from alpha.runtime.cuda.driver_dry import DryDevice
+from alpha.runtime.cuda.planning.driver_dry import DryDevice
 
 
 class Net(nn.Module):

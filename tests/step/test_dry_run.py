@@ -21,8 +21,8 @@ from alpha.core.numerics import PRECISIONS
 from alpha.errors import DeviceError, DryRunError
 from alpha.ops.kernel.multi_tensor import _constant_table
 from alpha.runtime.cuda.cuda_device import CudaDevice
-from alpha.runtime.cuda.driver_dry import DryDevice, DryDriver, Launch
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
+from alpha.runtime.cuda.planning.driver_dry import DryDevice, DryDriver, Launch
 from alpha.runtime.recording import active
 from alpha.step.code import globals_in
 from alpha.step.dry import shaped

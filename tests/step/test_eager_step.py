@@ -37,7 +37,7 @@ from alpha.runtime.arena.arena import Arena, Growth
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.driver import RawMemory
-from alpha.runtime.cuda.driver_dry import DryDevice, DryDriver, dry_properties
+from alpha.runtime.cuda.planning.driver_dry import DryDevice, DryDriver, dry_properties
 from alpha.runtime.cuda.scratch import WORKSPACE_BYTES
 from alpha.runtime.registry import standing_in
 

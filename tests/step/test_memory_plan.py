@@ -16,8 +16,8 @@ from alpha.data import ArrayDataset, DataLoader
 from alpha.errors import DeviceError, DryRunError
 from alpha.runtime.arena.arena import Growth
 from alpha.runtime.cuda.cuda_device import CudaDevice
-from alpha.runtime.cuda.driver_dry import DryDriver, dry_properties
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
+from alpha.runtime.cuda.planning.driver_dry import DryDriver, dry_properties
 from alpha.runtime.cuda.planning.planning_device import OF_A_GPU, Growths, PlanningDevice, PlanningDriver
 from alpha.runtime.registry import standing_in
 from alpha.train import Trainer

@@ -157,6 +157,7 @@ class Convolution(RectifierFunction):
 
     offers_first_step = False
     has_statistics = False  # whether the kernel also computes the channel statistics of Y
+    runs_beside = True  # whether gradients of weights may run beside the other work of a captured step
     rectified_by: Rectifier | None = None
     _magnitude: Array | None = None  # that of X, if the forward pass has found it, in a mode other than "fast"
     product: Callable[..., Array]
@@ -229,10 +230,28 @@ class Convolution(RectifierFunction):
         magnitudes.note(dY, getattr(dY, "magnitude", None))
         if self._magnitude is not None:
             magnitudes.note(X, self._magnitude)  # X is another array than in the forward pass if it was made again
+        noted = recording.state.recording
         with magnitudes:
+            if noted is not None and self.runs_beside and self.needs_input_grad[0] and memory.name != LEAST:
+                return self._on_two_branches(noted, X, W, dY)
             dX = self._gradient(0, self.backward_x, dY, W, **self._step(dY))
-            dW = self._gradient(1, self.backward_weight, X, dY, dtype=self.dtypes[1])
-        return (dX, dW, as_dtype(_bias_gradient(dY), self.dtypes[2]) if self.needs_input_grad[2] else None)
+            return (dX, *self._weight_gradients(X, dY))
+
+    def _on_two_branches(self, noted: recording.Recording, X: Array, W: Array, dY: Array) -> Any:
+        """The gradients; those of W and b may run beside that of X, or in tf32, where this is faster, behind it."""
+        late = self.precision == "tf32"
+        beside = None if late else noted.fork()
+        dX = self._gradient(0, self.backward_x, dY, W, **self._step(dY))
+        if late:
+            beside = noted.fork()
+        if beside is None:
+            return (dX, *self._weight_gradients(X, dY))
+        return (dX, *beside(lambda: self._weight_gradients(X, dY)))
+
+    def _weight_gradients(self, X: Array, dY: Array) -> tuple[Array | None, Array | None]:
+        """Gradients of W and b, which nothing waits for before the step of an optimizer."""
+        dW = self._gradient(1, self.backward_weight, X, dY, dtype=self.dtypes[1])
+        return dW, as_dtype(_bias_gradient(dY), self.dtypes[2]) if self.needs_input_grad[2] else None
 
     def _gradient(self, index: int, rule: Callable[..., Array], *operands: Array, **options: Any) -> Array | None:
         """The gradient of input `index` in the input's dtype, or None if it is not needed."""

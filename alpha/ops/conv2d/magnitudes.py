@@ -34,12 +34,12 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.ops.conv2d.problem import UNKNOWN, Known
 from alpha.ops.kernel.multi_tensor import count_chunks
-from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, Table
+from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, State, Table
 from alpha.ops.kernel.sums import MEETING_STATE
 from alpha.runtime import recording
 from alpha.runtime.device import HostArray
 
-_STATE = Table(lambda: np.zeros(3, np.uint32))  # in which the blocks of a launch meet; each launch leaves it zero
+_STATE = State(lambda: np.zeros(3, np.uint32))  # in which the blocks of a launch meet; each launch leaves it zero
 
 
 class Magnitudes:
@@ -185,6 +185,6 @@ def absmax_launch(operands: tuple[tuple[str, int], ...], num_sms: int) -> Kernel
     blocks = [max(1, min(8 * num_sms, -(-size // 4096))) for _, size in operands]
     arguments: list[Any] = []
     for slot, (name, size) in zip(("absmax_a", "absmax_b"), operands, strict=False):
-        arguments += [ArrayArg(slot), ArrayArg(name), np.int64(size)]
+        arguments += [ArrayArg(slot, updated=True), ArrayArg(name), np.int64(size)]
     arguments += [None, None, np.int64(0)] * (2 - len(operands))
     return KernelLaunch("reduce/absmax.cu", "absmax", sum(blocks), 256, (*arguments, _STATE, blocks[0]))

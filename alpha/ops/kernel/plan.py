@@ -110,8 +110,10 @@ class Plan:
             DeviceError: an operand is missing that a kernel needs, or a kernel cannot be launched.
         """
         prepared = device.prepared.get(self) or self.prepare(device)
+        noted = recording.state.listener
+        beside = noted is not None and noted.beside
         arrays, outputs = {**operands, **prepared.kept}, {}
-        for name, form in prepared.workspaces:
+        for name, form in prepared.workspaces if not beside else self._workspace_forms:
             arrays[name] = device.make(form)
         for name, form in self._apart:
             arrays[name] = outputs[name] = device.make(form)
@@ -119,9 +121,8 @@ class Plan:
             outputs.update(zip(names, device.make_together(forms), strict=True))
         if self._together:
             arrays.update(outputs)
-        noted = recording.state.listener
         for step in prepared.launches:
-            packed = step.pack(arrays)
+            packed = step.pack(arrays, beside)
             if noted is not None:
                 noted.note(step.used(arrays), *step.node, packed[0], about=(step, arrays))
             try:
@@ -136,7 +137,7 @@ class Plan:
         if found is not None:
             return found
         self._check_sizes()
-        forms = {name: buffer.form for name, buffer in self.workspaces.items()}
+        forms = dict(self._workspace_forms)
         kept = device.small_workspaces.of(tuple(forms.values())) if forms else []
         arrays = {} if kept is None else dict(zip(forms, kept, strict=True))
         made = () if arrays else tuple(forms.items())
@@ -153,6 +154,15 @@ class Plan:
                         f"{self.name}: a size of {size:,}, at most {MOST_INT:,} are offered by {launch.source} for "
                         "each axis, or for neighbouring axes as one; cut the tensor and compute its parts"
                     )
+
+    @cached_property
+    def _workspace_forms(self) -> list[tuple[str, ArrayForm]]:
+        return [(name, buffer.form) for name, buffer in self.workspaces.items()]
+
+    @cached_property
+    def made(self) -> frozenset[str]:
+        """The names of the arrays that the launches make: outputs, workspaces, and an array Y that is given."""
+        return frozenset((*self.outputs, *self.workspaces, "Y"))
 
     @cached_property
     def _apart(self) -> list[tuple[str, ArrayForm]]:
@@ -212,10 +222,14 @@ class ArrayArg:
     """A kernel's argument: the address of an array of the plan.
 
     An `optional` one is a null pointer if the plan is launched without it. Any other one that is missing is an error.
+
+    Attributes:
+        updated: whether the kernel writes it, though it is neither made by the plan nor named Y.
     """
 
     name: str
     optional: bool = False
+    updated: bool = False
 
 
 @dataclass(frozen=True)
@@ -246,6 +260,19 @@ class Table:
     """A kernel's argument: values that are made on the host once and kept on the device as long as the plan is."""
 
     make: Callable[[], np.ndarray[Any, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class State(Table):
+    """A kernel's argument: words in which the blocks of a launch meet, which leaves them as they were.
+
+    Launches that may run at the same time have words of their own.
+    """
+
+    @cached_property
+    def beside(self) -> Table:
+        """The words of launches that run beside other ones."""
+        return Table(self.make)
 
 
 def _is_array(argument: Any) -> bool:
@@ -324,11 +351,18 @@ class PreparedLaunch:
         self._structs = [(i, a.name) for i, a in places if isinstance(a, ScalarArg) and a.dtype.fields]
         self._maps = [(i, a) for i, a in places if isinstance(a, TensorMaps)]
         self._tables = {i: device.table(a, a.make) for i, a in places if isinstance(a, Table)}
+        self._states = [(i, a) for i, a in places if isinstance(a, State)]
         self._constants = [self._tables[i].address if i in self._tables else _constant(a) for i, a in places]
 
-    def pack(self, arrays: Mapping[str, Any]) -> PackedArguments:
-        """The arguments for these arrays and numbers; `DeviceError` names what is missing or does not fit."""
+    def pack(self, arrays: Mapping[str, Any], beside: bool = False) -> PackedArguments:
+        """The arguments for these arrays and numbers; `DeviceError` names what is missing or does not fit.
+
+        beside: it runs beside other launches, see `Listener.beside`.
+        """
         packed = self._constants.copy()
+        if beside:
+            for place, table in self._tables_beside.items():
+                packed[place] = table.address
         try:
             for place, name in self._addresses:
                 array = arrays[name]
@@ -356,7 +390,22 @@ class PreparedLaunch:
         """The arrays that the launch reads or writes."""
         named = [arrays.get(a.name) for a in self._launch.arguments if isinstance(a, (ArrayArg, TensorMaps))]
         maps = [self._device.tensor_maps.of(arrays[a.name], a.layout, tuple) for _, a in self._maps]
-        return [*named, *maps, *self._tables.values()]
+        return [*named, *maps, *{**self._tables, **self._tables_beside}.values()]
+
+    def written(self, arrays: Mapping[str, Any]) -> list[Any]:
+        """The arrays among these that the launch writes."""
+        made, given = self._plan.made, [a for a in self._launch.arguments if _is_array(a)]
+        written = [arrays.get(a.name) for a in given if a.name in made or getattr(a, "updated", False)]
+        tables = {**self._tables, **self._tables_beside}
+        return [*written, *[tables[i] for i, _ in self._states]]
+
+    @property
+    def _tables_beside(self) -> dict[int, Array]:
+        """Words in which the blocks meet, by their places, if it runs beside other launches."""
+        noted = recording.state.listener
+        if noted is None or not noted.beside:
+            return {}
+        return {i: self._device.table(state.beside, state.make) for i, state in self._states}
 
     def work(self, arrays: Mapping[str, Any]) -> Work:
         """The work for these arrays."""

@@ -164,13 +164,14 @@ def _plan_rows(entry: str, sizes: tuple[int, int, int, int], itemsize: int, alig
     word = max(itemsize, math.gcd(aligned, C * itemsize))
     width = C * itemsize // word
     words = A * I * width
-    arrays = ("Y", "X", "F") if entry == "take" else ("X", "Y", "F")
+    X, Y, F = ArrayArg("X", updated=entry == "put"), ArrayArg("Y"), ArrayArg("F")
+    arrays = (Y, X, F) if entry == "take" else (X, Y, F)
     launch = KernelLaunch(
         "indexing/rows.cu",
         entry,
         -(-words // (BLOCK * _STEPS)),
         BLOCK,
-        (*map(ArrayArg, arrays), *map(np.int64, (R, I, width, words)), *(() if ones is None else (ones,))),
+        (*arrays, *map(np.int64, (R, I, width, words)), *(() if ones is None else (ones,))),
         {"WORD": WORDS[word], "STEPS": _STEPS, "INDEX": "unsigned" if words < 2**31 else "unsigned long long"},
     )
     return Plan(entry, (launch,), {})
@@ -202,7 +203,12 @@ def _plan_scatter(shape: tuple[int, int, int], I: int, dtype: DType, reduction: 
         "scatter",
         -(-elements // BLOCK),
         BLOCK,
-        (*map(ArrayArg, ("X", "Y", "F", "order")), *map(np.int64, (R, I, C, elements)), reduction),
+        (
+            ArrayArg("X", updated=True),
+            *map(ArrayArg, ("Y", "F", "order")),
+            *map(np.int64, (R, I, C, elements)),
+            reduction,
+        ),
         {"TYPE": CUDA_TYPES[dtype]},
     )
     return Plan("scatter", (launch,), {})

@@ -27,7 +27,7 @@ from alpha.ops.kernel.casts import (
     widest_vector,
 )
 from alpha.ops.kernel.elementwise import divide_by_number
-from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, Table
+from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, State
 from alpha.ops.kernel.rows import RowTile, row_tile
 from alpha.ops.kernel.views import broadcast_to
 from alpha.runtime import workers
@@ -75,7 +75,7 @@ COLUMN_THREADS = 512  # at most, of a block of common/columns.cuh
 LEAST_ROW_BYTES = 1 << 16  # of an array whose rows have a kernel of their own
 # A word for each tile whose blocks meet (common/last_block.cuh): fewer than a GPU has SMs. Or two words in which all
 # blocks find the largest number (common/largest.cuh). No launch does both, and each leaves them zero.
-MEETING_STATE = Table(lambda: np.zeros(1024, np.uint32))
+MEETING_STATE = State(lambda: np.zeros(1024, np.uint32))
 _ACROSS = 16  # packs of columns a block takes at least: 256 contiguous bytes
 
 

@@ -33,7 +33,7 @@ from alpha.ops.kernel.rectifier import (
 from alpha.ops.kernel.sums import MEETING_STATE, column_block, column_splits
 
 MERGE = 2, 256  # a block that merges parts: channels, lanes
-RUNNING = ArrayArg("running_mean", optional=True), ArrayArg("running_var", optional=True), ScalarArg("momentum")
+RUNNING = *[ArrayArg(name, True, updated=True) for name in ("running_mean", "running_var")], ScalarArg("momentum")
 
 
 def _sizes(X: Array, *others: Array) -> tuple[int, int, np.dtype[Any], int, int]:

@@ -1,7 +1,7 @@
 """The driver interface: all that the CUDA runtime asks of a GPU, small enough for a second, emulated driver.
 
-`driver_pycuda` and `driver_emulated` implement it. Everything is ordered on one stream. Device memory is a plain
-integer address, so that the arena can split it.
+`driver_pycuda` and `driver_emulated` implement it. Everything is ordered on one stream, but for what `switch` says.
+Device memory is a plain integer address, so that the arena can split it.
 """
 
 from __future__ import annotations
@@ -168,6 +168,12 @@ class Driver(Protocol):
 
     def free_graph(self, graph: Any) -> None:
         """Forget a recording that will not be replayed any more."""
+
+    def switch(self, beside: bool) -> None:
+        """Record what follows on the stream beside that of a captured step, or on that of the step again.
+
+        `record_event` and `wait_for` order the two.
+        """
 
     def outside_capture(self, function: Callable[[], T]) -> T:
         """Call `function`: what it asks for runs at once, though a step is being captured, and has ended then."""

@@ -134,6 +134,7 @@ class PycudaDriver:
         self._uploads: Any = None  # the stream of `begin_upload`
         self._beside: Any = None  # the stream of `hand_over`
         self._side: Any = None  # the stream of `outside_capture`
+        self._branch: Any = None  # the stream of `switch`
         self._left_beside = False  # whether there is work on it that `join` has not waited for
         self._times: CuptiTimes | None = None
         self._images: list[bytes] = []  # of modules: the driver may read a kernel when it is first launched
@@ -350,6 +351,7 @@ class PycudaDriver:
     @guarded
     def abandon_capture(self) -> None:
         self._left_beside = False
+        self._stream = self._main
         bindings.abandon_capture(self._main.handle)
 
     @guarded
@@ -361,6 +363,12 @@ class PycudaDriver:
     def free_graph(self, graph: Any) -> None:
         self._main.synchronize()  # a replay may still be running
         graph.close()
+
+    @guarded
+    def switch(self, beside: bool) -> None:
+        if beside and self._branch is None:
+            self._branch = drv.Stream(NON_BLOCKING)
+        self._stream = self._branch if beside else self._main
 
     def outside_capture(self, function: Callable[[], T]) -> T:
         if self._side is None:  # kept: garbage may be collected on a thread on which pycuda cannot destroy a stream
@@ -433,7 +441,7 @@ class PycudaDriver:
                 added.close()
         self._shared_limits.clear()  # it holds modules
         self._images.clear()
-        self._stream = self._main = self._uploads = self._beside = self._side = None
+        self._stream = self._main = self._uploads = self._beside = self._side = self._branch = None
         self._staging = None  # type: ignore[assignment]
         # Not pop(): a primary context that pycuda's destructor detaches ends in a warning.
         self._context.detach()

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import getweakrefs, ref
 
 import numpy as np
@@ -21,14 +21,16 @@ from alpha.errors import CaptureError, DeviceError
 from alpha.runtime import recording
 from alpha.runtime.arena.arena import Block
 from alpha.runtime.cuda.array import DeviceArray
+from alpha.runtime.cuda.branches import Branches
 from alpha.runtime.cuda.driver import Driver
 from alpha.runtime.cuda.host_copies import SMALL_BYTES
 from alpha.runtime.cuda.scratch import MemoryPlan, Scratch, Trace
-from alpha.runtime.recording import Recording, StepValue
+from alpha.runtime.recording import About, Recording, StepValue
 
 if TYPE_CHECKING:
     from alpha.runtime.cuda.cuda_device import CudaDevice
 
+T = TypeVar("T")
 VALUE_BYTES = SMALL_BYTES  # of the block of values that change from step to step: each step uploads it
 VALUE_GRAIN = 16  # bytes; each value is aligned for any structure
 
@@ -39,6 +41,7 @@ class CudaRecording(Recording):
     Attributes:
         held: the blocks outside of the scratch memory that the nodes use, which must live as long as the graph.
         read: the addresses of the blocks that the nodes use.
+        branches: what may run beside the rest of a step that is captured.
     """
 
     def __init__(self, device: CudaDevice, capturing: bool, strict: bool = False) -> None:
@@ -47,6 +50,18 @@ class CudaRecording(Recording):
         self.held: dict[int, Block] = {}
         self.read: set[int] = set()
         self.values = StepValues(device) if capturing else None
+        self.branches = Branches(device.driver) if capturing else None
+        self._used: list[DeviceArray] = []  # by the next node
+
+    @property
+    def beside(self) -> bool:  # type: ignore[override]
+        return self.branches is not None and self.branches.running
+
+    def fork(self) -> Callable[[Callable[[], T]], T] | None:
+        if self.branches is None:
+            return None
+        self.branches.fork()
+        return self.branches.run
 
     def use(self, arrays: Iterable[Any]) -> None:
         """Note that a node reads or writes these arrays; anything else among them is left out."""
@@ -54,8 +69,29 @@ class CudaRecording(Recording):
             if isinstance(array, DeviceArray):
                 block = array.block
                 self.read.add(block.address)
+                self._used.append(array)
                 if block.arena is not self._scratch:
                     self.held[id(block)] = block
+
+    def note(
+        self, arrays: Iterable[Any], *node: Any, about: tuple[About, Any] | None = None, read: int | None = None
+    ) -> None:
+        arrays = [array for array in arrays if isinstance(array, DeviceArray)]
+        super().note(arrays, *node, about=about, read=read)
+        used, self._used = self._used, []
+        if self.branches is not None:
+            only_read = {id(array) for array in _only_read(arrays, node[0], about)}
+            reads = [array for array in used if id(array) in only_read]
+            self.branches.note(reads, [array for array in used if id(array) not in only_read])
+
+
+def _only_read(arrays: Sequence[DeviceArray], kind: str, about: tuple[About, Any] | None) -> Iterable[DeviceArray]:
+    """The arrays given to a node that it does not write. A node that says nothing of itself may write all of them."""
+    if about is not None:
+        launch, named = about
+        written = {id(array) for array in launch.written(named)}
+        return [array for array in arrays if id(array) not in written]
+    return arrays[1:] if kind == "copy" else ()
 
 
 class StepValues:
@@ -249,6 +285,8 @@ def capture(
         scratch.begin(plan)
         device.driver.begin_capture()
         result = device.within(scratch, notes, step)
+        if notes.branches is not None:
+            notes.branches.join()
         try:
             handle = device.driver.end_capture()
         except DeviceError as error:  # a call beside Alpha has spoilt it

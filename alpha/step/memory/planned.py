@@ -13,7 +13,7 @@ from alpha.errors import DeviceError, OutOfMemoryError
 from alpha.runtime import Device, get_device
 from alpha.runtime.cuda.compile import ARCHITECTURES
 from alpha.runtime.cuda.cuda_device import CudaDevice
-from alpha.runtime.cuda.driver_dry import dry_properties
+from alpha.runtime.cuda.planning.driver_dry import dry_properties
 from alpha.runtime.cuda.planning.gpu_process import overhead, process_bytes
 from alpha.runtime.cuda.planning.ledger import Ledger
 from alpha.runtime.cuda.planning.planning_device import OF_A_GPU, PlanningDevice, PlanningDriver

@@ -1,8 +1,9 @@
 """Matching of what a device has done with what it was asked for: launches, and graphs that were replayed.
 
-Both come in one order, for all work of a device is on one stream: the first activity of a kernel is its first launch.
-So each activity is matched with the next launch of its name that has none, among those of the eager calls, or among
-those of the replay that it belongs to. A graph was noted when it was captured, also if no profile was there then.
+Both come in one order: that of the calls of the host, and within a graph that in which it was recorded, though some of
+its kernels run beside others. So each activity is matched with the next launch of its name that has none, among those
+of the eager calls, or among those of the replay that it belongs to. A graph was noted when it was captured, also if no
+profile was there then.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def matched(
     eager, captured = Queues(asked), [Queues(replay) for replay in replays]
     of_call = _replays_of(timeline.activities, captured)
     events = []
-    for activity in timeline.activities:
+    for activity in sorted(timeline.activities, key=lambda each: (each.call, each.node)):
         start_ms, ms = (activity.start - timeline.begin) / 1e6, (activity.end - activity.start) / 1e6
         found, in_graph = None, activity.in_graph
         if activity.kind != "copy" or activity.name == ON_DEVICE:
@@ -73,6 +74,7 @@ def matched(
             events.append(_unasked(activity, start_ms, ms))
         else:
             events.append(event_of(found, names[found.layer], start_ms, ms, limits, in_graph, activity.stream))
+    events.sort(key=lambda event: event.start_ms)
     return events, eager.count + sum(queue.count for queue in captured)
 
 

@@ -34,9 +34,9 @@ from alpha.ops.kernel.rectifier import FROM_X, KeptOutput, Rectified, Rectifier
 from alpha.ops.kernel.row_indices import NO_PLACE
 from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.cuda_device import CudaDevice
-from alpha.runtime.cuda.driver_dry import DryDevice, Launch
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 from alpha.runtime.cuda.emulated.emulated_compiler import entries
+from alpha.runtime.cuda.planning.driver_dry import DryDevice, Launch
 from alpha.runtime.recording import StepValue
 
 ORDERS = ("ascending", "descending", "shuffled")

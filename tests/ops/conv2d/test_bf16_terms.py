@@ -18,7 +18,7 @@ from alpha.ops.conv2d.plan import compute, cuda_target, plan_configuration
 from alpha.ops.conv2d.problem import UNKNOWN, WEIGHT, ConvProblem, MathMode
 from alpha.ops.conv2d.select import time_model
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
-from alpha.runtime.cuda.driver_dry import DryDevice
+from alpha.runtime.cuda.planning.driver_dry import DryDevice
 
 BY_NAME = {v.name: v for v in CONFIGURATIONS}
 TERMS = BY_NAME["sk_dilated_sm90_bf16x3_128x64"]

@@ -25,7 +25,7 @@ from alpha.ops.conv2d.select.grouped_table import GROUPED
 from alpha.ops.conv2d.shape import TRIVIAL, Axis, ConvShape, conv_shape, pairs_met
 from alpha.ops.convolution import pieces
 from alpha.ops.convolution.conv_arguments import ConvAxes
-from alpha.runtime.cuda.driver_dry import DryDevice
+from alpha.runtime.cuda.planning.driver_dry import DryDevice
 
 
 def drawn(seed: int, channels: int = 1) -> ConvShape | None:

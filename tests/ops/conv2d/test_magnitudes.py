@@ -25,8 +25,8 @@ from alpha.ops.conv2d.problem import FORWARD, Configuration, ConvProblem, Epilog
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.kernel.plan import Plan
 from alpha.runtime.cuda.cuda_device import CudaDevice
-from alpha.runtime.cuda.driver_dry import DryDevice
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
+from alpha.runtime.cuda.planning.driver_dry import DryDevice
 from alpha.runtime.registry import standing_in
 
 SIZES = (32, 8, 8, 64), (64, 3, 3, 64)

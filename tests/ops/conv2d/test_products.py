@@ -14,7 +14,7 @@ from alpha.ops.conv2d.select import time_model
 from alpha.ops.conv2d.select.choose import applicable, choose
 from alpha.ops.conv2d.select.product_table import PRODUCTS, product_of
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
-from alpha.runtime.cuda.driver_dry import DryDevice
+from alpha.runtime.cuda.planning.driver_dry import DryDevice
 
 AMPERE = Target("cuda", (8, 0), 108, 163 << 10)
 H200 = Target("cuda", (9, 0), 132, 227 << 10, None, "NVIDIA H200")

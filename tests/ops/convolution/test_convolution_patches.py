@@ -16,7 +16,7 @@ from alpha.ops.conv2d.shape import TRIVIAL, Axis
 from alpha.ops.convolution import pieces, whole
 from alpha.ops.convolution.conv_arguments import ConvAxes
 from alpha.ops.convolution.whole import as_product, is_patches, patches_of
-from alpha.runtime.cuda.driver_dry import DryDevice
+from alpha.runtime.cuda.planning.driver_dry import DryDevice
 
 HOPPER = Target("cuda", (9, 0), 132, 227 << 10, name="NVIDIA H200")
 

@@ -40,8 +40,8 @@ ACTIVATIONS = {"none": None, "relu": nn.ReLU(), "leaky relu": nn.LeakyReLU(0.25)
 
 
 @pytest.fixture
-def hopper_on_two() -> CudaDevice:
-    """An emulated GPU of two SMs."""
+def hopper_gpu() -> CudaDevice:
+    """The GPU if it is a Hopper one, else an emulated one of two SMs."""
     return hopper(2)
 
 
@@ -154,9 +154,9 @@ def test_gradients_of_float64() -> None:
         assert given.grad.numpy()[place] == pytest.approx(slope, rel=1e-5, abs=1e-8)
 
 
-def test_the_result_of_the_normalisation_is_nowhere(hopper_on_two: CudaDevice) -> None:
+def test_the_result_of_the_normalisation_is_nowhere(hopper_gpu: CudaDevice) -> None:
     """Two passes over x in forward, of which the convolution saves one, two in backward; nothing as large is made."""
-    on = hopper_on_two
+    on = hopper_gpu
     x = alpha.tensor(X, device=on, requires_grad=True)
     norm, pool = nn.BatchNorm2d(SHAPE[-1]).to(on), nn.MaxPool2d(2)
     with observed_launches(on) as launched:
@@ -165,15 +165,15 @@ def test_the_result_of_the_normalisation_is_nowhere(hopper_on_two: CudaDevice) -
     assert entries == ["statistics", "merge_statistics", "apply_pool", "pool_gradient_sums", "pool_input_gradient"]
 
 
-def test_the_rectifier_of_x_is_undone_in_the_same_pass(hopper_on_two: CudaDevice) -> None:
+def test_the_rectifier_of_x_is_undone_in_the_same_pass(hopper_gpu: CudaDevice) -> None:
     """Convolution, leaky ReLU, batch normalisation and pool, as in the paper's VGG."""
     results = []
-    for on in ("cpu", hopper_on_two):
+    for on in ("cpu", hopper_gpu):
         alpha.manual_seed(0)
         layers = nn.Conv2d(20, 20, 3, padding=1), nn.LeakyReLU(0.01), nn.BatchNorm2d(20), nn.MaxPool2d(2)
         model = nn.Sequential(*layers).to(on)
         x = alpha.tensor(X, device=on, requires_grad=True)
-        with observed_launches(hopper_on_two) as launched:
+        with observed_launches(hopper_gpu) as launched:
             model(x).square().sum().backward()
         results.append([x.grad, *(p.grad for p in model.parameters())])
     entries = [launch.entry for launch in launched]
@@ -185,11 +185,12 @@ def test_the_rectifier_of_x_is_undone_in_the_same_pass(hopper_on_two: CudaDevice
         np.testing.assert_allclose(f.numpy(), e.numpy(), rtol=1e-4, atol=1e-5 * np.abs(e.numpy()).max())
 
 
-def test_the_statistics_of_the_convolution_are_used(hopper_on_two: CudaDevice) -> None:
+def test_the_statistics_of_the_convolution_are_used(hopper_gpu: CudaDevice) -> None:
     """X is read once in the forward pass."""
-    model = nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.MaxPool2d(2)).to(hopper_on_two)
-    x = alpha.tensor(RNG.standard_normal((20, 8, 8, 64)).astype(np.float32), device=hopper_on_two)
-    with observed_launches(hopper_on_two) as launched:
+    model = nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.MaxPool2d(2)).to(hopper_gpu)
+    N = 10 * hopper_gpu.properties.num_sms
+    x = alpha.tensor(RNG.standard_normal((N, 8, 8, 64)).astype(np.float32), device=hopper_gpu)
+    with observed_launches(hopper_gpu) as launched:
         model(x)
     entries = [launch.entry for launch in launched if launch.source.startswith(("batchnorm", "pool2d"))]
     assert entries == ["merge_counted_statistics", "apply_pool"]
@@ -253,11 +254,11 @@ def test_maps_of_more_pixels_than_the_kernels_count_have_two_operators(monkeypat
         assert isinstance(nn.batch_norm_activation(norm, x, None, pool=pool)._node, made_by)
 
 
-def test_a_pool_that_the_kernels_do_not_take_changes_nothing_before_it(hopper_on_two: CudaDevice) -> None:
+def test_a_pool_that_the_kernels_do_not_take_changes_nothing_before_it(hopper_gpu: CudaDevice) -> None:
     """Convolution and batch normalisation stay one plan."""
     for pool in (nn.MaxPool2d(3, 3), nn.MaxPool2d(2, 1), nn.AvgPool2d(2)):
-        model = nn.Sequential(nn.Conv2d(20, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), pool).to(hopper_on_two)
-        x = alpha.tensor(X, device=hopper_on_two, requires_grad=True)
+        model = nn.Sequential(nn.Conv2d(20, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), pool).to(hopper_gpu)
+        x = alpha.tensor(X, device=hopper_gpu, requires_grad=True)
         plans: list[str] = []
         with patch.object(Plan, "launch", autospec=True, side_effect=Plan.launch) as launch:
             model(x)
@@ -303,11 +304,11 @@ def test_what_is_kept_is_the_input() -> None:
         assert kept_sides(model, (alpha.tensor(X),)) == {"1": INPUT}
 
 
-def test_a_call_that_is_refused_moves_nothing(hopper_on_two: CudaDevice) -> None:
-    norm = nn.BatchNorm2d(20).to(hopper_on_two)
-    norm.weight = nn.Parameter(alpha.ones(20).double().to(hopper_on_two))
+def test_a_call_that_is_refused_moves_nothing(hopper_gpu: CudaDevice) -> None:
+    norm = nn.BatchNorm2d(20).to(hopper_gpu)
+    norm.weight = nn.Parameter(alpha.ones(20).double().to(hopper_gpu))
     with pytest.raises(TypeError, match="float32"):
-        nn.batch_norm_activation(norm, alpha.tensor(X, device=hopper_on_two), None, pool=nn.MaxPool2d(2))
+        nn.batch_norm_activation(norm, alpha.tensor(X, device=hopper_gpu), None, pool=nn.MaxPool2d(2))
     assert norm.running_mean is not None
     assert not norm.running_mean.numpy().any()
 

@@ -22,7 +22,7 @@ from alpha.errors import AlphaError, DeviceError
 from alpha.runtime import get_device
 from alpha.runtime.cuda.array import DeviceArray, form_of
 from alpha.runtime.cuda.cuda_device import CudaDevice
-from alpha.runtime.cuda.driver_dry import DryDevice
+from alpha.runtime.cuda.planning.driver_dry import DryDevice
 from alpha.runtime.sharing import capsules, lending
 
 VALUES = np.arange(12, dtype=np.float32).reshape(4, 3)

@@ -76,6 +76,19 @@ def test_replays_by_their_calls() -> None:
     assert unseen == 0
 
 
+def test_launches_of_a_graph_that_ran_beside_others() -> None:
+    """Two launches of one kernel began in another order than that in which they were recorded."""
+    activities = [
+        Activity("kernel", "map", 2, 3, 3, True, node=9),
+        Activity("kernel", "gemm", 4, 5, 3, True, node=8),
+        Activity("kernel", "map", 6, 7, 3, True, node=7),
+    ]
+    graph = asked("map", A), asked("gemm", B), asked("map", B)
+    events, unseen = matched(Timeline(0, 10, activities), [], [graph], LIMITS)
+    assert [event.layer for event in events] == ["b", "b", "a"]
+    assert unseen == 0
+
+
 def test_a_graph_whose_nodes_are_not_known_as_such() -> None:
     """CUPTI may not say that a kernel belongs to a graph; several kernels of one call do."""
     times = timeline(("kernel", "map", 0, 1, 1, False), ("kernel", "gemm", 1, 2, 1, False))

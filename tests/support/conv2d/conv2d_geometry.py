@@ -32,7 +32,7 @@ from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration, Math
 from alpha.ops.conv2d.select.grouped_table import GROUPED
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape, valid_outputs
-from alpha.runtime.cuda.driver_dry import DryDevice
+from alpha.runtime.cuda.planning.driver_dry import DryDevice
 
 FILE = Path(__file__).parents[2] / "golden" / "conv2d_geometry.json"
 FIELDS = 13  # of a shape without groups and dilation

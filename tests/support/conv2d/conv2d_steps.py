@@ -8,6 +8,7 @@ from typing import Any
 import conv2d_reference as reference
 import numpy as np
 from conv2d_cases import arrays_of, make, operands
+from written import checked_writes
 
 from alpha.core.numerics import BFLOAT16
 from alpha.ops.conv2d.plan import cuda_target, named_operands, plan_configuration
@@ -150,7 +151,9 @@ class Case:
         host = {name: self.arrays[name] for name in names}
         given = {name: device.upload(a.astype(self.dY.dtype if a.ndim > 1 else "float32")) for name, a in host.items()}
         step = step_of(self.form, rectifier_of(self.form[0]), given)
-        found = launch_step(self.row, (device.upload(self.dY), device.upload(self.W)), self.s, step, device)
+        with checked_writes() as writes:
+            found = launch_step(self.row, (device.upload(self.dY), device.upload(self.W)), self.s, step, device)
+        assert not writes.found
         if found is None:
             return None
         results = {name: device.download(found[name]) for name in ("dX", "part", "magnitude") if name in found}

@@ -22,7 +22,7 @@ from alpha.ops.conv2d.hopper.output_tiles import Tile
 from alpha.ops.conv2d.problem import Epilogue, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape, as_axes_struct, ndim
 from alpha.ops.conv2d.step_form import StepForm
-from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, ScalarArg, Table, TensorMaps
+from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, ScalarArg, State, Table, TensorMaps
 from alpha.ops.kernel.rectifier import FROM_SUM
 from alpha.ops.kernel.sums import MEETING_STATE
 
@@ -48,10 +48,10 @@ MOST_WIDE_MAPS = 2  # of floats, that a kernel of 256 rows, or with split-K, may
 
 
 @functools.lru_cache(maxsize=8)
-def _semaphores(num_sms: int) -> Table:
+def _semaphores(num_sms: int) -> State:
     """Two semaphores for each tile with split-K. They are zero at first, and each kernel leaves them zero."""
     tiles = tile_schedule.MAX_WAVES * num_sms
-    return Table(lambda: np.zeros(2 * tiles * tile_schedule.MAX_SPLITS, np.uint32))
+    return State(lambda: np.zeros(2 * tiles * tile_schedule.MAX_SPLITS, np.uint32))
 
 
 def reads_weight(s: ConvShape, tile: Tile, num_sms: int) -> bool:

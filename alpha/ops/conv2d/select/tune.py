@@ -35,7 +35,7 @@ from alpha.runtime import Device
 from alpha.runtime.cuda.cache import folder_of, source_root
 from alpha.runtime.cuda.compile import compile_units, cuda_compiler, target
 from alpha.runtime.cuda.cuda_device import CudaDevice
-from alpha.runtime.cuda.driver_dry import DryDevice
+from alpha.runtime.cuda.planning.driver_dry import DryDevice
 
 Times = dict[str, float]  # name of a candidate -> median milliseconds
 

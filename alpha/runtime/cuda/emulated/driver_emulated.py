@@ -25,6 +25,7 @@ from alpha.runtime.arena.arena import Growth
 from alpha.runtime.cuda.cache import compile_cached, is_cached
 from alpha.runtime.cuda.compile import ARCHITECTURES, properties_of
 from alpha.runtime.cuda.driver import PackedArguments, RawMemory, T
+from alpha.runtime.cuda.emulated.emulated_capture import Capture, Mark
 from alpha.runtime.cuda.emulated.emulated_compiler import EmulatedCompiler, kernel_line
 from alpha.runtime.cuda.emulated.emulated_memory import (
     MAX_THREADS,
@@ -65,7 +66,7 @@ class LaunchRequest(ctypes.Structure):
 Work: TypeAlias = tuple[partial[Any], Callable[[bytes], str]]  # a call that returns None or a fault; its message
 Prepare: TypeAlias = Callable[[], Work]
 Named: TypeAlias = tuple[str, str, int]  # kind, name and bytes of an `Activity`
-Captured: TypeAlias = list[tuple[Prepare, Named]]
+Captured: TypeAlias = list[tuple[int, tuple[Prepare, Named]]]  # each with its place among all that was recorded
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,8 @@ class EmulatedDriver:
         self._compiler = EmulatedCompiler(arch)
         self._memory = GuardedMemory()
         self._launches = 0
-        self._captured: Captured | None = None  # what a capture has recorded so far
+        self.early = self.seed % 2 == 1  # whether work beside a captured step runs as early as it may, or as late
+        self._captured: Capture[tuple[Prepare, Named]] | None = None
         self._timeline: Timeline | None = None  # of a profile
         self._calls = 0  # that it has timed
         self._left_beside = False  # whether work was handed over beside that nothing has joined
@@ -153,19 +155,21 @@ class EmulatedDriver:
     def pinned(self, nbytes: int) -> HostArray:
         return np.empty(nbytes, np.uint8)
 
-    def begin_download(self, target: HostArray, address: int) -> float:
+    def begin_download(self, target: HostArray, address: int) -> float | Mark:
         self.download(target, address)
         return self.record_event()
 
     def is_done(self, event: float) -> bool:
         return True
 
-    def begin_upload(self, address: int, source: HostArray, after: Any, target: Any = None) -> float:
+    def begin_upload(self, address: int, source: HostArray, after: Any, target: Any = None) -> float | Mark:
         self.upload(address, source)
         return self.record_event()
 
-    def wait_for(self, event: float) -> None:
+    def wait_for(self, event: float | Mark) -> None:
         self.owner.check("wait_for")
+        if self._captured is not None and isinstance(event, Mark):
+            self._captured.wait(event)
 
     def wait_until(self, event: float) -> None:
         self.owner.check("wait_until")
@@ -295,11 +299,11 @@ class EmulatedDriver:
     def _do(self, prepare: Prepare, named: Named) -> None:
         """Do something on the device, or record it."""
         if self._captured is not None:
-            self._captured.append((prepare, named))
+            self._captured.add((prepare, named))
         else:
             self._timed(partial(run, [prepare()], []), named)
 
-    def _timed(self, call: Callable[[], object], named: Named, in_graph: bool = False) -> None:
+    def _timed(self, call: Callable[[], object], named: Named, in_graph: bool = False, node: int = 0) -> None:
         """Do something at once, and note when, if a profile asks."""
         start = time.perf_counter_ns()
         call()
@@ -307,21 +311,21 @@ class EmulatedDriver:
             kind, name, nbytes = named
             self._calls += not in_graph
             end = time.perf_counter_ns()
-            self._timeline.activities.append(Activity(kind, name, start, end, self._calls, in_graph, nbytes))
+            self._timeline.activities.append(Activity(kind, name, start, end, self._calls, in_graph, nbytes, 0, node))
 
     def begin_capture(self) -> None:
         self.owner.check("begin_capture")
         self._refuse_in_capture("begin_capture")
-        self._captured = []
+        self._captured = Capture()
 
     def end_capture(self) -> Captured:
         self.owner.check("end_capture")
         if self._captured is None:
             raise DeviceError("end_capture: no capture has begun")
-        if self._left_beside:
+        if self._left_beside or not self._captured.has_joined:
             raise DeviceError("end_capture: work on the stream beside has not joined")
         captured, self._captured = self._captured, None
-        return captured
+        return captured.ordered(self.early)
 
     def abandon_capture(self) -> None:
         self._captured, self._left_beside = None, False
@@ -329,17 +333,23 @@ class EmulatedDriver:
     def replay(self, graph: Captured, done: list[Any]) -> None:
         self.owner.check("replay")
         self._refuse_in_capture("replay")
-        works = [prepare() for prepare, _ in graph]
+        works = [prepare() for _, (prepare, _) in graph]
         if self._timeline is None:
             run(works, done)
             return
         self._calls += 1
-        for work, (_, named) in zip(works, graph, strict=True):  # one by one, which an interrupt may cut off
-            self._timed(partial(run, [work], []), named, in_graph=True)
+        for work, (node, (_, named)) in zip(works, graph, strict=True):  # one by one, which an interrupt may cut off
+            self._timed(partial(run, [work], []), named, in_graph=True, node=node)
         done.append(None)
 
     def free_graph(self, graph: Captured) -> None:
         graph.clear()
+
+    def switch(self, beside: bool) -> None:
+        self.owner.check("switch")
+        if self._captured is None:
+            raise DeviceError("switch: no capture has begun")
+        self._captured.beside = beside
 
     def outside_capture(self, function: Callable[[], T]) -> T:
         captured = self._captured
@@ -362,9 +372,9 @@ class EmulatedDriver:
         self.owner.check("synchronize")
         self._refuse_in_capture("synchronize")
 
-    def record_event(self) -> float:
+    def record_event(self) -> float | Mark:
         self.owner.check("record_event")
-        return time.perf_counter()
+        return time.perf_counter() if self._captured is None else self._captured.mark()
 
     def elapsed_ms(self, start: float, end: float) -> float:
         return (end - start) * 1e3

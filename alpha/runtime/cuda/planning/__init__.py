@@ -1,1 +1,1 @@
-"""A device that plans memory: the arenas of a GPU, without its memory and without its work, and a ledger of blocks."""
+"""Devices that only plan: a GPU without memory and work, and one that has a GPU's arenas and a ledger of blocks."""

@@ -12,7 +12,7 @@ from typing import Any
 from alpha.runtime.arena.arena import Growth
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.driver import DeviceProperties, RawMemory, T
-from alpha.runtime.cuda.driver_dry import FIRST_ADDRESS, DryDevice, DryDriver
+from alpha.runtime.cuda.planning.driver_dry import FIRST_ADDRESS, DryDevice, DryDriver
 from alpha.runtime.cuda.planning.ledger import Ledger
 
 Growths = tuple[Growth, Growth]  # of the arena, and of scratch memory

@@ -80,6 +80,7 @@ class CuptiTimes:
             bool(record.graph_node_id),
             0 if kind == "kernel" else int(record.bytes),
             int(record.stream_id),
+            int(record.graph_node_id),
         )
 
     def finish(self) -> Timeline:

@@ -18,6 +18,7 @@ class Activity(NamedTuple):
         in_graph: whether a graph has launched it.
         nbytes: of a copy or a fill.
         stream: the number of the stream that it ran on.
+        node: of the graph that has launched it: a number that grows in the order in which the graph was recorded.
     """
 
     kind: str
@@ -28,6 +29,7 @@ class Activity(NamedTuple):
     in_graph: bool = False
     nbytes: int = 0
     stream: int = 0
+    node: int = 0
 
 
 class Timeline(NamedTuple):

@@ -24,8 +24,8 @@ from alpha.errors import AlphaError
 from alpha.nn import functional as F
 from alpha.ops.matmul import cuda as matmul_cuda
 from alpha.runtime.cuda.cuda_device import CudaDevice
-from alpha.runtime.cuda.driver_dry import DryDevice
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
+from alpha.runtime.cuda.planning.driver_dry import DryDevice
 
 ARCHS = ("sm_75", "sm_80", "sm_90a")
 WANTED = ("forward", "input", "weight")  # which product

@@ -21,7 +21,7 @@ from alpha.ops.conv2d.shape import TRIVIAL, Axis, ConvShape, as_axes_struct, con
 from alpha.ops.convolution import pieces
 from alpha.ops.convolution.conv_arguments import ConvAxes
 from alpha.ops.convolution.whole import as_2d, with_axes, without_pointwise
-from alpha.runtime.cuda.driver_dry import DryDevice
+from alpha.runtime.cuda.planning.driver_dry import DryDevice
 from alpha.runtime.registry import standing_in
 
 SAMPLE = sample_names(OF_DEPTH_OR_DILATION)

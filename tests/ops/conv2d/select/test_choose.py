@@ -32,8 +32,8 @@ from alpha.ops.conv2d.select.product_table import PRODUCTS
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.runtime.cuda.cache import source_root
-from alpha.runtime.cuda.driver_dry import DryDevice, Launch
 from alpha.runtime.cuda.emulated.emulated_compiler import entries
+from alpha.runtime.cuda.planning.driver_dry import DryDevice, Launch
 
 GPUS = {  # compute capability, KiB of shared memory that a block may have
     "sm_75": ((7, 5), 64),

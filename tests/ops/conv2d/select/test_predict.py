@@ -18,7 +18,7 @@ from alpha.ops.conv2d.select.choose import applicable
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.gemm.tiles import DEPTH, Product, splits_of
-from alpha.runtime.cuda.driver_dry import DryDevice
+from alpha.runtime.cuda.planning.driver_dry import DryDevice
 
 OPERATORS = (FORWARD, INPUT, WEIGHT)
 PRECISIONS = ("float32", "tf32", "bf16")

@@ -26,7 +26,7 @@ from alpha.ops.conv2d.shape import conv_shape
 from alpha.ops.gemm.tiles import Product
 from alpha.ops.matmul import cuda as matmul_cuda
 from alpha.runtime import Device
-from alpha.runtime.cuda.driver_dry import DryDevice, Launch
+from alpha.runtime.cuda.planning.driver_dry import DryDevice, Launch
 
 SHAPE = conv_shape("test", (64, 2, 2, 16), (16, 3, 3, 16), (1, 1), (1, 1))
 

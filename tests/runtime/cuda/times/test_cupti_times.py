@@ -93,7 +93,7 @@ def test_records_become_activities(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.begin, found.end) == (990, 1900)
     assert found.activities == [
         Activity("kernel", "map", 990, 995, 7, False, 0, 13),
-        Activity("kernel", "conv_v2_sm90", 1200, 1205, 3, True, 0, 13),
+        Activity("kernel", "conv_v2_sm90", 1200, 1205, 3, True, 0, 13, 4),
         Activity("copy", TO_DEVICE, 1300, 1305, 7, False, 64, 13),
         Activity("copy", ON_DEVICE, 1500, 1505, 7, False, 64, 13),
         Activity("copy", TO_HOST, 1600, 1605, 7, False, 64, 13),

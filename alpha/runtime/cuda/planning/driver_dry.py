@@ -186,6 +186,8 @@ class DryDriver:
 
     begin_capture = end_capture = abandon_capture = replay = free_graph = _no_capture
 
+    def switch(self, beside: bool) -> None: ...
+
     def outside_capture(self, function: Callable[[], T]) -> T:
         return function()
 
