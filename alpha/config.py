@@ -124,7 +124,7 @@ COMPILER = Variable(
 )
 ARCH = Variable("ALPHA_ARCH", "", "compile for this architecture, e.g. sm_80 (default: the GPU's)")
 EMULATED_SEED = Variable(
-    "ALPHA_EMULATED_SEED", "0", "emulated driver: order of blocks and threads; 0 is ascending", "integer"
+    "ALPHA_EMULATED_SEED", "0", "emulated driver: order of blocks, threads and streams; 0 is ascending", "integer"
 )
 EMULATED_BLOCKS = Variable(
     "ALPHA_EMULATED_BLOCKS",

@@ -240,11 +240,11 @@ class Recording(Listener):
         super().note(arrays, *node, about=about, read=read)
 
     def fork(self) -> Callable[[Callable[[], T]], T] | None:
-        """Mark the point that the step has reached, for work that nothing later waits for.
+        """Mark the point that the step has reached, behind which other work may run beside that of the step.
 
         Returns:
-            What calls a function whose work may run at the same time as the work of the step from that point on. Or
-            None if all work of the step is done in the order in which it is asked for.
+            A function that calls the function it is given, whose work may then run at the same time as the work that
+            the step asks for behind this point. None if all work runs in the order in which it is asked for.
         """
         return None
 

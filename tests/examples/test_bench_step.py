@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from alpha import models, nn
+from alpha.ops.conv2d import Convolution
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -44,6 +45,17 @@ def test_a_line_per_network(
     assert loaded == [("a set", 32)] * 2
     assert script.parse([]).data == "random"
     assert script.parse(["--data", "cifar10"]).data == "cifar10"
+
+
+@pytest.mark.parametrize("options", [[], ["--one-stream"]])
+def test_steps_with_one_stream(monkeypatch: pytest.MonkeyPatch, options: list[str]) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.setattr(Convolution, "runs_beside", True)  # is undone
+    script = importlib.import_module("bench_step")
+    found: list[bool] = []
+    monkeypatch.setattr(script, "measure", lambda *_: found.append(Convolution.runs_beside))
+    assert script.main(["--models", "resnet18", *options]) == 0
+    assert found == [not options]
 
 
 @pytest.fixture

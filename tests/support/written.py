@@ -1,25 +1,71 @@
-"""Finds what launches write though they do not say so."""
+"""Checks that launches say what they write: by what kernels are declared to take, and by what they do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import functools
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan, State, Table
 from alpha.runtime import recording
 from alpha.runtime.cuda.array import DeviceArray
+from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.recording import About, Listener
 
 
-class WriteChecker(Listener):
-    """Reads the arrays of each launch that it does not say it writes, before and after it."""
+@functools.cache
+def parameters_of(source: str, entry: str) -> list[str]:
+    """The parameters of a kernel of `cuda/<source>`, each with its type."""
+    text = re.sub(r"//[^\n]*", "", (source_root() / source).read_text())
+    begin = re.search(rf"__global__[^;{{}}]*?\b{entry}\(", text)
+    assert begin, f"{source} has no kernel {entry}"
+    found, depth, part = [], 0, ""
+    for character in text[begin.end() :]:
+        depth += (character in "([<") - (character in ")]>")
+        if depth < 0:
+            break
+        if character == "," and depth == 0:
+            found.append(part.strip())
+            part = ""
+        else:
+            part += character
+    return [*found, part.strip()]
 
-    def __init__(self) -> None:
+
+def undeclared(launch: KernelLaunch, plan: Plan, arrays: Mapping[str, Any]) -> list[str]:
+    """Arrays, among those that a kernel is given, that it may write by its parameters, though the launch is silent."""
+    found = []
+    parameters = parameters_of(launch.source, launch.entry)
+    for argument, parameter in zip(launch.arguments, parameters, strict=True):
+        if isinstance(argument, (ArrayArg, Table)) and "const" not in parameter:
+            said = isinstance(argument, State)
+            if isinstance(argument, ArrayArg):
+                said = argument.updated or argument.name in plan.made or arrays.get(argument.name) is None
+            if not said:
+                found.append(f"{launch.source}:{launch.entry} may write {parameter}")
+    return found
+
+
+class WriteChecker(Listener):
+    """Reads the arrays of each launch that it does not say it writes, before and after it.
+
+    Args:
+        computes: whether the device computes. Otherwise only the parameters of kernels are looked at.
+
+    Attributes:
+        found: what is written though the launch does not say so.
+        launches: how many were checked.
+    """
+
+    def __init__(self, computes: bool) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.found: set[str] = set()
         self.launches = 0
+        self._computes = computes
         self._before: list[tuple[str, DeviceArray, bytes]] = []
 
     def note(
@@ -28,10 +74,13 @@ class WriteChecker(Listener):
         self.compare()
         if about is None:  # it may write all of its arrays
             return
-        launch, named = about
+        launch: Any = about[0]
         self.launches += 1
-        names = {id(array): name for name, array in named.items()}
-        written = {id(array) for array in launch.written(named)}
+        self.found.update(undeclared(launch._launch, launch._plan, about[1]))
+        if not self._computes:
+            return
+        names = {id(array): name for name, array in about[1].items()}
+        written = {id(array) for array in launch.written(about[1])}
         for array in arrays:
             if isinstance(array, DeviceArray) and id(array) not in written:
                 title = f"{node[0]} writes {names.get(id(array), 'a table')}"
@@ -39,7 +88,7 @@ class WriteChecker(Listener):
 
     def compare(self) -> None:
         """Note what the last launch has written."""
-        self.found += [title for title, array, before in self._before if _bytes(array) != before]
+        self.found.update(title for title, array, before in self._before if _bytes(array) != before)
         self._before = []
 
 
@@ -51,9 +100,9 @@ def _bytes(array: DeviceArray) -> bytes:
 
 
 @contextmanager
-def checked_writes() -> Iterator[WriteChecker]:
+def checked_writes(computes: bool = True) -> Iterator[WriteChecker]:
     """Checks all launches within."""
-    checker, before = WriteChecker(), recording.state.listener
+    checker, before = WriteChecker(computes), recording.state.listener
     recording.state.listener = checker
     try:
         yield checker

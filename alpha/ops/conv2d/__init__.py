@@ -232,13 +232,18 @@ class Convolution(RectifierFunction):
             magnitudes.note(X, self._magnitude)  # X is another array than in the forward pass if it was made again
         noted = recording.state.recording
         with magnitudes:
-            if noted is not None and self.runs_beside and self.needs_input_grad[0] and memory.name != LEAST:
+            if noted is not None and self._gains_by_branches():
                 return self._on_two_branches(noted, X, W, dY)
             dX = self._gradient(0, self.backward_x, dY, W, **self._step(dY))
             return (dX, *self._weight_gradients(X, dY))
 
+    def _gains_by_branches(self) -> bool:
+        """True if gradients of weights may run beside that of X. This takes memory, so the mode "least" does not."""
+        of_x, *of_weights = self.needs_input_grad
+        return self.runs_beside and of_x and any(of_weights) and memory.name != LEAST
+
     def _on_two_branches(self, noted: recording.Recording, X: Array, W: Array, dY: Array) -> Any:
-        """The gradients; those of W and b may run beside that of X, or in tf32, where this is faster, behind it."""
+        """The gradients. Those of W and b may run beside that of X. In tf32 they begin behind it, which is faster."""
         late = self.precision == "tf32"
         beside = None if late else noted.fork()
         dX = self._gradient(0, self.backward_x, dY, W, **self._step(dY))

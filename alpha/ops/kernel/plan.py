@@ -189,7 +189,7 @@ class Plan:
             return launch.does(arrays)
         earlier = self.launches[: self.launches.index(launch)]
         known = {argument.name for step in earlier for argument in step.arguments if _is_array(argument)}
-        made = {*self.outputs, "Y", *(name for name in self.workspaces if name not in known)}
+        made = self.made - (known & self.workspaces.keys())
         sizes = {
             a.name: arrays[a.name].nbytes for a in launch.arguments if _is_array(a) and arrays.get(a.name) is not None
         }

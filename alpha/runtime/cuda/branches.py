@@ -81,17 +81,24 @@ class Branches:
         self._waits = True
 
     def run(self, function: Callable[[], T]) -> T:
-        """Call `function`, whose work belongs to the second branch."""
-        driver = self._driver
-        driver.switch(True)
+        """Call `function`, whose work belongs to the second branch, also if it raises and the step goes on."""
+        self._driver.switch(True)
         self.running = True
-        driver.wait_for(self._point)
-        result = function()
-        self._end = driver.record_event()
-        self.running = self._waits = False
-        driver.switch(False)
-        self._held[False].clear()
+        self._driver.wait_for(self._point)
+        try:
+            result = function()
+            self._go_back()
+        except BaseException:
+            self._go_back()
+            raise
         return result
+
+    def _go_back(self) -> None:
+        if self.running:
+            self._end = self._driver.record_event()
+            self.running = self._waits = False
+            self._driver.switch(False)
+            self._held[False].clear()
 
     def join(self) -> None:
         """Let the work from here on begin behind that of the second branch."""

@@ -1,4 +1,4 @@
-"""Each primitive: an implementation for both devices, the same numbers from both, and no array written unsaid."""
+"""Each primitive: an implementation for both devices, the same numbers from both, launches that say what they write."""
 
 from __future__ import annotations
 

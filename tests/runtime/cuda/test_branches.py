@@ -186,6 +186,24 @@ def test_blocks_live_until_they_are_joined() -> None:
     assert lives() == [False, False]
 
 
+def test_an_error_leads_back_to_the_step() -> None:
+    """Work beside that was recorded before the error has its order, and work after it is not beside."""
+    step = Step()
+    step.branches.fork()
+
+    def fails() -> None:
+        step.launch([1], [4])
+        raise ValueError("planted")
+
+    with pytest.raises(ValueError, match="planted"):
+        step.branches.run(fails)
+    assert not step.branches.running
+    step.launch([9], [5])
+    step.launch([4], [6])
+    assert step.order(early=False) == [1, 0, 2]
+    assert step.driver.captured.has_joined
+
+
 CELLS = st.sets(st.integers(0, 7), max_size=3)
 LAUNCHES = st.lists(st.tuples(CELLS, CELLS), max_size=3)
 
@@ -231,6 +249,14 @@ def test_what_has_not_joined_is_no_step(driver: EmulatedDriver) -> None:
         driver.end_capture()
     driver.wait_for(end)
     assert len(driver.end_capture()) == 1
+
+
+@pytest.mark.parametrize(("seed", "early"), [(0, False), (1, True), (2, False)])
+def test_the_seed_says_when_work_beside_runs(monkeypatch: pytest.MonkeyPatch, seed: int, early: bool) -> None:
+    monkeypatch.setenv("ALPHA_EMULATED_SEED", str(seed))
+    driver = EmulatedDriver()
+    assert driver.early == early
+    driver.close()
 
 
 def test_there_is_one_stream_without_a_capture(driver: EmulatedDriver) -> None:

@@ -13,6 +13,7 @@ import alpha
 import alpha.nn.functional as F
 from alpha import nn
 from alpha.core.numerics import PRECISIONS
+from alpha.ops.conv2d import Convolution
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 from alpha.runtime.cuda.emulated.emulated_capture import Capture
@@ -70,6 +71,9 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "rectifiers": lambda: network(nn.Conv2d(16, 16, 3, padding=1), nn.LeakyReLU(0.25), nn.MaxPool2d(2)),
     "transposed": lambda: network(nn.ConvTranspose2d(16, 16, 3, padding=1), nn.MaxPool2d(2)),
     "a filter twice": lambda: network(Twice(), nn.MaxPool2d(2)),
+    "a filter that is not trained": lambda: network(
+        nn.Conv2d(16, 16, 3, padding=1).requires_grad_(False), nn.MaxPool2d(2)
+    ),
     "a computed filter": lambda: network(Scaled(), nn.MaxPool2d(2)),
 }
 
@@ -171,8 +175,14 @@ def test_gradients_of_weights_run_beside(cuda: CudaDevice, recorded: list[Captur
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32"])
-def test_the_mode_least_takes_no_memory_for_it(cuda: CudaDevice, recorded: list[Capture[Any]], precision: str) -> None:
-    with alpha.memory_mode("least"):
+@pytest.mark.parametrize("mode", ["fast", "least"])
+def test_nothing_runs_beside(
+    cuda: CudaDevice, recorded: list[Capture[Any]], monkeypatch: pytest.MonkeyPatch, mode: str, precision: str
+) -> None:
+    """The mode "least" takes no memory for it, and a benchmark does without it."""
+    if mode == "fast":
+        monkeypatch.setattr(Convolution, "runs_beside", False)
+    with alpha.memory_mode(mode):
         trained(cuda, NETWORKS["residual"], alpha.capture, precision)
     for capture in list(recorded):  # which grows as it is asked
         places = [place for place, _ in capture.ordered(early=True)]
