@@ -73,6 +73,12 @@ def garbage_of_earlier_modules() -> None:
 
 
 @pytest.fixture(autouse=True)
+def garbage_of_earlier_tests(garbage_of_earlier_modules: None) -> None:
+    """Collect the garbage of earlier tests: freed within a test, it would change what that test counts as live."""
+    gc.collect()
+
+
+@pytest.fixture(autouse=True)
 def right_values_beside_weights() -> Iterator[None]:
     """A value beside a weight is right wherever it is read, whatever the test trains."""
     with right_values():
