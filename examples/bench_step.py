@@ -24,7 +24,7 @@ import alpha
 from alpha.core.numerics import PRECISIONS
 from alpha.data import DataLoader
 from alpha.errors import DeviceError
-from alpha.ops.conv2d import Convolution
+from alpha.runtime.cuda.graphs import CudaRecording
 from alpha.step import Profile
 from alpha.train import Trainer
 from alpha.train.commands.command_line import Parser, command, names, natural_int, positive_int
@@ -50,7 +50,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--steps", type=positive_int, help="at most so many per epoch (default: all)")
     add("--kernels", type=natural_int, default=0, metavar="N", help="print the N kernels that take most of the time")
     add("--profile", action="store_true", help="print tables by layer and operator, of captured and of eager steps")
-    add("--one-stream", action="store_true", help="no gradients of filters beside the other work")
+    add("--one-stream", action="store_true", help="no gradients or updates of weights beside the other work")
     add("--trace", metavar="FILE", help="write a trace of the last epoch of each, for ui.perfetto.dev")
     return parser.parse_args(arguments)
 
@@ -92,7 +92,7 @@ def measure(model: str, precision: str, args: argparse.Namespace, capture: bool 
 def main(arguments: list[str] | None = None) -> int:
     args = parse(arguments)
     alpha.get_device("cuda")
-    Convolution.runs_beside = not args.one_stream
+    CudaRecording.one_stream = args.one_stream
     print(LINE.format("network", "precision", "ms / step", "kernels", "busy"))
     for precision in PRECISIONS if args.precision == "all" else [args.precision]:
         for model in args.models:

@@ -1,5 +1,7 @@
 """Fused updates: one launch per group changes all parameters and their state arrays in place.
 
+A captured step updates a group by a few launches, see `alpha.ops.kernel.multi_tensor.parts_of`.
+
 An optimizer declares its hyper-parameters as fields (`hyper.py`), and its update beside its class: a `NamedTuple` of
 the numbers of a step, and a function of one parameter in numpy. The kernel `cuda/optimizer/<name>.cu` has a struct
 `Rule` with the same fields in the same order.

@@ -237,7 +237,6 @@ def _table(
     """Function that gives the table of cuda/optimizer/muon.cu, and the number of its rows."""
     require_float32("Muon", *parameters, *velocities, *gradients)
     device, (_, M, N) = X.device, X.shape
-    device.use(*parameters, *velocities, *gradients, X)
     shapes, sizes = [*map(matrix_shape, parameters)], tuple([w.size for w in parameters])
     chunks = [count_chunks((size,)) for size in sizes]
     columns: Iterable[Iterable[int]] = (
@@ -250,7 +249,8 @@ def _table(
         np.array(ratios, np.float64).view(np.int64).tolist(),
     )
     addresses: Addresses = tuple([tuple(column) for column in columns])
-    return table_writer(device, addresses, sizes), sum(chunks)
+    used = [*parameters, *velocities, *gradients, X]
+    return table_writer(device, addresses, sizes, used), sum(chunks)
 
 
 @functools.lru_cache(maxsize=256)

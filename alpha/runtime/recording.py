@@ -92,6 +92,16 @@ class Asked(NamedTuple):
     work: Work
 
 
+EXCHANGE = "exchange"
+
+
+def kind_of(name: str) -> str:
+    """The kind of what a device was asked for by this name, see `Asked`."""
+    if name in ("copy", "fill"):
+        return name
+    return "kernel" if ":" in name else EXCHANGE
+
+
 class About(Protocol):
     """A launch that knows what it is for, as `PreparedLaunch` does."""
 
@@ -114,7 +124,7 @@ class Listener:
         module: the module whose forward is being computed.
         asked: what was asked of the device, in its order.
         profile: the profile that hears from it of what runs at once; None for another one.
-        beside: whether what is asked for now may run at the same time as other work, see `Recording.fork`.
+        beside: whether what is asked for now may run at the same time as other work, see `fork` and `overtake`.
     """
 
     phase = "forward"
@@ -141,7 +151,7 @@ class Listener:
             read: bytes that it reads, if it is not all of the arrays.
         """
         source, _, entry = node[0].rpartition(":")
-        kind = "kernel" if source else node[0] if node[0] in ("copy", "fill") else "exchange"
+        kind = kind_of(node[0])
         operator, configuration = entry, ""
         if about is not None:
             launch, named = about
@@ -202,6 +212,7 @@ class Recording(Listener):
             `obstacles`.
 
     Attributes:
+        one_stream: whether all work runs in the order in which it is asked for.
         nodes: what was asked of the device, in its order; two runs with equal nodes compute the same.
         places: the line of the user's program that asked for each node.
         obstacles: what cannot be captured, each with its line.
@@ -209,6 +220,8 @@ class Recording(Listener):
         keeps: each notes what an action is about to change, and returns what takes the change back.
         derived: the values beside weights that nodes read or write, see alpha/autograd/derived.py.
     """
+
+    one_stream = True
 
     def __init__(self, capturing: bool, strict: bool = False) -> None:
         super().__init__()
@@ -247,6 +260,13 @@ class Recording(Listener):
             the step asks for behind this point. None if all work runs in the order in which it is asked for.
         """
         return None
+
+    def overtake(self, function: Callable[[], T]) -> T:
+        """Call `function`, whose work may begin before what the step asked for just before has ended.
+
+        It waits for the last work that used its memory. All later work of the step waits for it.
+        """
+        return function()
 
     def hear(self, asked: Asked) -> None:
         super().hear(asked)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from alpha import models, nn
-from alpha.ops.conv2d import Convolution
+from alpha.runtime.cuda.graphs import CudaRecording
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -50,10 +50,10 @@ def test_a_line_per_network(
 @pytest.mark.parametrize("options", [[], ["--one-stream"]])
 def test_steps_with_one_stream(monkeypatch: pytest.MonkeyPatch, options: list[str]) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    monkeypatch.setattr(Convolution, "runs_beside", True)  # is undone
+    monkeypatch.setattr(CudaRecording, "one_stream", False)  # is undone
     script = importlib.import_module("bench_step")
     found: list[bool] = []
-    monkeypatch.setattr(script, "measure", lambda *_: found.append(Convolution.runs_beside))
+    monkeypatch.setattr(script, "measure", lambda *_: found.append(not CudaRecording.one_stream))
     assert script.main(["--models", "resnet18", *options]) == 0
     assert found == [not options]
 

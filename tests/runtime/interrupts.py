@@ -144,7 +144,7 @@ def meters(device: Any) -> tuple[int, int, int]:
 
     Other processes use a GPU, too, so its bytes count for the emulated device alone.
     """
-    optimizer._constant_table.cache_clear()
+    optimizer.CONSTANTS.clear()
     gc.collect()
     device.trim()
     stats, (free, total) = device.memory_stats(), device.driver.memory_info()

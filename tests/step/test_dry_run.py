@@ -19,7 +19,7 @@ import alpha.nn.functional as F
 from alpha import nn
 from alpha.core.numerics import PRECISIONS
 from alpha.errors import DeviceError, DryRunError
-from alpha.ops.kernel.multi_tensor import _constant_table
+from alpha.ops.kernel.multi_tensor import CONSTANTS
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 from alpha.runtime.cuda.planning.driver_dry import DryDevice, DryDriver, Launch
@@ -219,7 +219,7 @@ def test_everything_is_left_as_it_was(device: str, steps: int) -> None:
         program.step(program.x, program.y)
         seen.clear()
     before, state = everything(program), generator.bit_generator.state
-    _constant_table.cache_clear()  # a table of the dry run could take the place of one from an earlier test
+    CONSTANTS.clear()  # a table of the dry run could take the place of one from an earlier test
     allocated = alpha.memory_stats(device).allocations
     given = program.x.array, program.y.array
     run = alpha.dry_run(step, program.x, program.y, gpu="sm_80")

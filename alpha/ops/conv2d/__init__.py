@@ -157,7 +157,6 @@ class Convolution(RectifierFunction):
 
     offers_first_step = False
     has_statistics = False  # whether the kernel also computes the channel statistics of Y
-    runs_beside = True  # whether gradients of weights may run beside the other work of a captured step
     rectified_by: Rectifier | None = None
     _magnitude: Array | None = None  # that of X, if the forward pass has found it, in a mode other than "fast"
     product: Callable[..., Array]
@@ -240,7 +239,7 @@ class Convolution(RectifierFunction):
     def _gains_by_branches(self) -> bool:
         """True if gradients of weights may run beside that of X. This takes memory, so the mode "least" does not."""
         of_x, *of_weights = self.needs_input_grad
-        return self.runs_beside and of_x and any(of_weights) and memory.name != LEAST
+        return of_x and any(of_weights) and memory.name != LEAST
 
     def _on_two_branches(self, noted: recording.Recording, X: Array, W: Array, dY: Array) -> Any:
         """The gradients. Those of W and b may run beside that of X. In tf32 they begin behind it, which is faster."""

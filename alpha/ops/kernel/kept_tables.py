@@ -65,6 +65,12 @@ class KeptTables:
                     self.nbytes -= self._kept.popitem(last=False)[1][1]
         return made
 
+    def clear(self) -> None:
+        """Forget all tables."""
+        with self._lock:
+            self._kept.clear()
+            self.nbytes = 0
+
 
 def _bytes_of(key: Any) -> int:
     """Approximate number of bytes of a key."""

@@ -17,6 +17,7 @@ import numpy as np
 from alpha.core.numerics import FLOAT32
 from alpha.core.primitive import Array, primitive
 from alpha.ops.kernel.casts import require_float32
+from alpha.ops.kernel.kept_tables import KeptTables
 from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan, ScalarArg
 from alpha.runtime import recording, workers
 from alpha.runtime.device import HostArray
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 14  # elements of one tensor that a block updates
 PIECES = 8  # of four such chunks, that a worker of the cpu takes at once
+LEAST_PART = 1 << 18  # elements; fewer that are left belong to the part before, see `parts_of`
 TABLES = 4  # of a list of parameters, at once
 MOST_LISTS = 16  # of parameters, whose tables are kept
 
@@ -38,7 +40,7 @@ Update: TypeAlias = Callable[[], object]
 
 
 class _Waiting(threading.local):
-    updates: list[Update] | None = None
+    updates: tuple[list[Update], list[Update]] | None = None  # and those that come last
 
 
 _waiting = _Waiting()
@@ -49,8 +51,8 @@ def deferred(function: Callable[[], object]) -> list[Update]:
 
     So a step that finds no memory for one of its updates has made none of them.
     """
-    before: list[Update] | None = _waiting.updates
-    updates: list[Update] = []
+    before = _waiting.updates
+    updates: tuple[list[Update], list[Update]] = [], []
     try:
         _waiting.updates = updates
         function()
@@ -58,15 +60,18 @@ def deferred(function: Callable[[], object]) -> list[Update]:
     except BaseException:  # no context manager: an interrupt in its own code would let later updates wait for ever
         _waiting.updates = before
         raise
-    return updates
+    return [*updates[0], *updates[1]]
 
 
-def make(update: Update) -> None:
-    """Make an update in place, which asks for no memory any more; inside of `deferred` it waits."""
+def make(update: Update, last: bool = False) -> None:
+    """Make an update in place, which asks for no memory any more; inside of `deferred` it waits.
+
+    last: it waits until those without it are made.
+    """
     if _waiting.updates is None:
         update()
     else:
-        _waiting.updates.append(update)
+        _waiting.updates[last].append(update)
 
 
 def in_chunks(arrays: list[list[Array]], update: Callable[..., None]) -> None:
@@ -92,7 +97,7 @@ def launch_update(
     pack: Callable[[Any], Any],
     beside: Sequence[Sequence[Array | None]] = (),
 ) -> None:
-    """Update all parameters by one launch of cuda/optimizer/<kernel>.cu.
+    """Update all parameters by one launch of cuda/optimizer/<kernel>.cu, in a captured step by one for each part.
 
     Args:
         arrays: the parameters, their gradients, and lists of state arrays, as `chunk_table` takes them.
@@ -100,9 +105,49 @@ def launch_update(
         pack: makes of `rule.now()` the structure that the kernel takes.
         beside: what it writes beside the parameters, see `chunk_writer`.
     """
+    noted = recording.active()
+    if noted is None or noted.one_stream:
+        launch = _prepared_update(kernel, arrays, held, rule, pack, beside)
+        if launch is not None:
+            make(launch)
+        return
+    for start, stop in parts_of([array.size for array in arrays[0]]):
+        part, beside_part = [same[start:stop] for same in arrays], [same[start:stop] for same in beside]
+        launch = _prepared_update(kernel, part, held, rule, pack, beside_part)
+        if launch is not None:  # the last parts of all groups come last: only the end of the backward pass has them
+            make(functools.partial(noted.overtake, launch), last=start == 0)
+
+
+def parts_of(sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """Parts (start, stop) of a list of parameters, in the order in which a captured step updates them.
+
+    A backward pass makes the gradients of the last parameters first, so their update may begin first. Each part takes
+    parameters until at most half of the elements are left. A rest of at most `LEAST_PART` elements is no part of its
+    own.
+    """
+    parts, stop, rest = [], len(sizes), sum(sizes)
+    while stop:
+        start, left = stop, rest
+        while start and (left > rest // 2 or left <= LEAST_PART):
+            start -= 1
+            left -= sizes[start]
+        parts.append((start, stop))
+        stop, rest = start, left
+    return parts
+
+
+def _prepared_update(
+    kernel: str,
+    arrays: list[list[Array]],
+    held: int,
+    rule: StepValue[Any],
+    pack: Callable[[Any], Any],
+    beside: Sequence[Sequence[Array | None]],
+) -> Update | None:
+    """One launch, see `launch_update`, which needs no more memory; None if there is nothing to update."""
     table, chunks = _chunk_table(arrays, "optimizer", beside)
     if not chunks:
-        return
+        return None
     device = arrays[0][0].device
     numbers, address = device.step_value(rule, pack)
     plan = _plan(kernel, chunks, numbers.dtype)
@@ -112,7 +157,7 @@ def launch_update(
     def launch() -> None:  # it holds the arrays until then: the table has only their addresses
         plan.launch(device, {"table": table(), **named})
 
-    make(launch)
+    return launch
 
 
 @functools.lru_cache(maxsize=256)
@@ -165,18 +210,20 @@ def chunk_writer(
     """
     device = arrays[0][0].device
     columns = [*arrays, *beside]
-    device.use(*[array for same in columns for array in same if array is not None])
+    used = [array for same in columns for array in same if array is not None]
     addresses = tuple(
         [tuple([0 if a is None else a.block.address + a.offset for a in same]) for same in columns]
     )  # `address`, without a call
     sizes = tuple([a.size for a in arrays[0]])
-    return table_writer(device, addresses, sizes), count_chunks(sizes)
+    return table_writer(device, addresses, sizes, used), count_chunks(sizes)
 
 
-# a captured step reads its table at each replay, so nothing else is ever written there
-@functools.lru_cache(maxsize=256)
+# tables of captured steps, which read them at each replay, so nothing else is ever written there
+CONSTANTS = KeptTables()
+
+
 def _constant_table(device: CudaDevice, addresses: Addresses, sizes: tuple[int, ...]) -> Array:
-    return device.constant(_table(addresses, sizes))
+    return CONSTANTS.get((device, addresses, sizes), lambda: device.constant(_table(addresses, sizes)))
 
 
 class _Tables:
@@ -205,14 +252,22 @@ class _Tables:
         return table
 
 
-def table_writer(device: CudaDevice, addresses: Addresses, sizes: tuple[int, ...]) -> Callable[[], Array]:
+def table_writer(
+    device: CudaDevice, addresses: Addresses, sizes: tuple[int, ...], used: Sequence[Array]
+) -> Callable[[], Array]:
     """Function that gives the table of these addresses; a new table is written into memory that is there now.
 
-    A table that is given is right until `TABLES` others of the same sizes were given.
+    A table that is given is right until `TABLES` others of the same sizes were given. The next launch is the one that
+    reads it, and a step that is recorded hears that this launch uses the arrays `used`.
     """
     if recording.active() is not None:
         constant = _constant_table(device, addresses, sizes)
-        return lambda: constant
+
+        def table() -> Array:
+            device.use(*used)
+            return constant
+
+        return table
     kept = _kept.setdefault(device, {})
     tables = kept.get((sizes, len(addresses)))
     if tables is None:

@@ -21,11 +21,11 @@ from alpha.errors import CaptureError, DeviceError
 from alpha.runtime import recording
 from alpha.runtime.arena.arena import Block
 from alpha.runtime.cuda.array import DeviceArray
-from alpha.runtime.cuda.branches import Branches
+from alpha.runtime.cuda.branches import STEP, Branches
 from alpha.runtime.cuda.driver import Driver
 from alpha.runtime.cuda.host_copies import SMALL_BYTES
 from alpha.runtime.cuda.scratch import MemoryPlan, Scratch, Trace
-from alpha.runtime.recording import About, Recording, StepValue
+from alpha.runtime.recording import EXCHANGE, About, Recording, StepValue, kind_of
 
 if TYPE_CHECKING:
     from alpha.runtime.cuda.cuda_device import CudaDevice
@@ -39,10 +39,13 @@ class CudaRecording(Recording):
     """A recording of a device, with the memory that its nodes use and the values that they read.
 
     Attributes:
+        one_stream: see `Recording`; a benchmark may set it for all.
         held: the blocks outside of the scratch memory that the nodes use, which must live as long as the graph.
         read: the addresses of the blocks that the nodes use.
-        branches: what may run beside the rest of a step that is captured.
+        branches: what may run beside the rest of a step, while it is captured.
     """
+
+    one_stream = False
 
     def __init__(self, device: CudaDevice, capturing: bool, strict: bool = False) -> None:
         super().__init__(capturing, strict)
@@ -50,18 +53,21 @@ class CudaRecording(Recording):
         self.held: dict[int, Block] = {}
         self.read: set[int] = set()
         self.values = StepValues(device) if capturing else None
-        self.branches = Branches(device.driver) if capturing else None
+        self.branches = Branches(device.driver) if capturing and not self.one_stream else None
         self._used: list[DeviceArray] = []  # by the next node
 
     @property
     def beside(self) -> bool:  # type: ignore[override]
-        return self.branches is not None and self.branches.running
+        return self.branches is not None and self.branches.stream != STEP
 
     def fork(self) -> Callable[[Callable[[], T]], T] | None:
         if self.branches is None:
             return None
         self.branches.fork()
         return self.branches.run
+
+    def overtake(self, function: Callable[[], T]) -> T:
+        return function() if self.branches is None else self.branches.overtake(function)
 
     def use(self, arrays: Iterable[Any]) -> None:
         """Note that a node reads or writes these arrays; anything else among them is left out."""
@@ -82,7 +88,8 @@ class CudaRecording(Recording):
         if self.branches is not None:
             only_read = {id(array) for array in _only_read(arrays, node[0], about)}
             reads = [array for array in used if id(array) in only_read]
-            self.branches.note(reads, [array for array in used if id(array) not in only_read])
+            written = [array for array in used if id(array) not in only_read]
+            self.branches.note(reads, written, given_away=kind_of(node[0]) == EXCHANGE)
 
 
 def _only_read(arrays: Sequence[DeviceArray], kind: str, about: tuple[About, Any] | None) -> Iterable[DeviceArray]:
@@ -291,6 +298,7 @@ def capture(
             handle = device.driver.end_capture()
         except DeviceError as error:  # a call beside Alpha has spoilt it
             raise CaptureError(f"the driver cannot capture it: {error}") from error
+        notes.branches = None  # the notes live as long as the graph, and the events of its streams need not
         trace = scratch.finish()
         graph = StepGraph(device, notes, scratch.stats().peak, scratch.live_sizes(), trace, handle)
         device.graphs.remember(graph)

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import assert_close
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import alpha
 from alpha.core.primitive import shares_memory
-from alpha.ops.kernel.multi_tensor import CHUNK, MOST_LISTS, TABLES, table_writer
+from alpha.ops.kernel.multi_tensor import CHUNK, LEAST_PART, MOST_LISTS, TABLES, parts_of, table_writer
 from alpha.optim.adam import AdamRule, adam_update
 from alpha.optim.fused import Decay
 from alpha.optim.sgd import SgdRule, sgd_update
@@ -27,7 +29,7 @@ PLAIN_SGD = StepValue.fixed(SgdRule(Decay(), 1.0))
 
 
 def _device_table(device: Any, addresses: tuple[tuple[int, ...], ...], sizes: tuple[int, ...]) -> Any:
-    return table_writer(device, addresses, sizes)()
+    return table_writer(device, addresses, sizes, ())()
 
 
 def arrays(seed: int) -> list[np.ndarray]:
@@ -154,3 +156,24 @@ def test_other_dtypes_are_refused_on_cuda() -> None:
     x = upload("cuda", [np.ones(3)])
     with pytest.raises(TypeError, match="cuda computes in float32, not float64"):
         sgd_update(x, x, [[]], PLAIN_SGD)
+
+
+@given(st.lists(st.integers(0, 3 * LEAST_PART), max_size=12))
+@settings(deadline=None)
+def test_parts_of_an_update(sizes: list[int]) -> None:
+    """Parts go from the last parameter to the first, take half of what is left or more, and leave no small rest."""
+    parts = parts_of(sizes)
+    assert [number for start, stop in parts for number in reversed(range(start, stop))] == [
+        *reversed(range(len(sizes)))
+    ]
+    for start, stop in parts[:-1]:
+        left = sum(sizes[:start])
+        assert LEAST_PART < left <= sum(sizes[:stop]) / 2
+
+
+def test_a_step_with_many_parts_finds_its_tables_again() -> None:
+    """Captures of a step are compared by the addresses of its tables, so none may be made anew."""
+    device: Any = alpha.get_device("cuda")
+    with recording.recorded(recording.Recording(False)):
+        first, again = ([_device_table(device, ((i,),), (1,)) for i in range(1000)] for _ in range(2))
+    assert [*map(id, first)] == [*map(id, again)]

@@ -1,9 +1,11 @@
-"""Gradients of weights run beside the other work of a captured step, and nothing changes but its time."""
+"""Gradients and updates of weights run beside the rest of a captured step, and nothing changes but its time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -13,12 +15,15 @@ import alpha
 import alpha.nn.functional as F
 from alpha import nn
 from alpha.core.numerics import PRECISIONS
-from alpha.ops.conv2d import Convolution
+from alpha.ops.kernel import multi_tensor
+from alpha.runtime.cuda.branches import SEGMENT
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
-from alpha.runtime.cuda.emulated.emulated_capture import Capture
+from alpha.runtime.cuda.emulated.emulated_capture import ORDERS, Capture
+from alpha.runtime.cuda.graphs import CudaRecording
 from alpha.step.dry import in_place_of_the_gpu
 
+LATE, EARLY = ORDERS[0], ORDERS[-1]
 Step = Callable[[alpha.Tensor, alpha.Tensor], alpha.Tensor]
 
 
@@ -78,25 +83,46 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-def keep_gradients(loss: alpha.Tensor, model: nn.Module, optimizer: Any) -> None:
+Update = Callable[[Callable[[], alpha.Tensor], nn.Module, Any], alpha.Tensor]
+
+
+def keep_gradients(compute: Callable[[], alpha.Tensor], model: nn.Module, optimizer: Any) -> alpha.Tensor:
     """Two backward passes, whose gradients are added."""
     optimizer.zero_grad()
+    loss = compute()
     (loss * 0.5).backward(retain_graph=True)
     loss.backward()
     optimizer.step()
+    return loss
 
 
-def clip(loss: alpha.Tensor, model: nn.Module, optimizer: Any) -> None:
+def clip(compute: Callable[[], alpha.Tensor], model: nn.Module, optimizer: Any) -> alpha.Tensor:
     optimizer.zero_grad()
+    loss = compute()
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 0.5)
     optimizer.step()
+    return loss
 
 
-def plainly(loss: alpha.Tensor, model: nn.Module, optimizer: Any) -> None:
+def plainly(compute: Callable[[], alpha.Tensor], model: nn.Module, optimizer: Any) -> alpha.Tensor:
     optimizer.zero_grad()
+    loss = compute()
     loss.backward()
     optimizer.step()
+    return loss
+
+
+def twice(compute: Callable[[], alpha.Tensor], model: nn.Module, optimizer: Any) -> alpha.Tensor:
+    """Two updates in one step, the second by gradients that are added to those of the first, and an average."""
+    plainly(compute, model, optimizer)
+    loss = compute()
+    loss.backward()
+    optimizer.step()
+    with alpha.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(0.99)
+    return loss
 
 
 def trained(
@@ -104,12 +130,13 @@ def trained(
     make: Callable[[], nn.Module],
     wrap: Callable[[Step], Any],
     precision: str,
-    update: Callable[..., None] = plainly,
+    update: Update = plainly,
+    optimize: Callable[[nn.Module], Any] = lambda model: alpha.optim.Adam(model.parameters(), lr=0.01),
 ) -> dict[str, np.ndarray]:
     """All weights and losses after some steps."""
     alpha.manual_seed(1)
     model = make().to(on)
-    optimizer = alpha.optim.Adam(model.parameters(), lr=0.01)
+    optimizer = optimize(model)
     rng = np.random.default_rng(2)
     batches = [
         (
@@ -120,9 +147,7 @@ def trained(
     ]
 
     def step(x: alpha.Tensor, y: alpha.Tensor) -> alpha.Tensor:
-        loss = F.cross_entropy(model(x), y)
-        update(loss, model, optimizer)
-        return loss
+        return update(lambda: F.cross_entropy(model(x), y), model, optimizer)
 
     wrapped = wrap(step)
     with alpha.precision(precision):
@@ -133,14 +158,24 @@ def trained(
 
 
 def assert_same(on: CudaDevice, *args: Any, **options: Any) -> None:
-    """The captured step has the bits of the plain one, whether what runs beside it runs early or late."""
+    """The captured step has the bits of the plain one, whether what runs beside it runs early or late.
+
+    The other order runs updates early and gradients of weights late.
+    """
     make, precision = args
     plain = trained(on, make, lambda step: step, precision, **options)
-    for early in (False, True) if isinstance(on.driver, EmulatedDriver) else (False,):
-        on.driver.early = early
-        found = trained(on, make, alpha.capture, precision, **options)
+    emulated = isinstance(on.driver, EmulatedDriver)
+    for preferred in ((2, 0, 1, 3), EARLY) if emulated else (None,):
+        with patch.object(on.driver, "preferred", preferred) if emulated else nullcontext():
+            found = trained(on, make, alpha.capture, precision, **options)
         for name, expected in plain.items():
-            np.testing.assert_array_equal(found[name], expected, err_msg=f"{name}, early: {early}")
+            np.testing.assert_array_equal(found[name], expected, err_msg=f"{name}, {preferred}")
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks of a few thousand weights are updated in several parts."""
+    monkeypatch.setattr(multi_tensor, "LEAST_PART", 256)
 
 
 @pytest.fixture
@@ -149,9 +184,9 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Capture[Any]]:
     found: list[Capture[Any]] = []
     ordered = Capture.ordered
 
-    def noted(capture: Capture[Any], early: bool) -> Any:
+    def noted(capture: Capture[Any], preferred: Sequence[int]) -> Any:
         found.append(capture)
-        return ordered(capture, early)
+        return ordered(capture, preferred)
 
     monkeypatch.setattr(Capture, "ordered", noted)
     return found
@@ -163,8 +198,8 @@ def test_gradients_of_weights_run_beside(cuda: CudaDevice, recorded: list[Captur
     if not isinstance(cuda.driver, EmulatedDriver):
         pytest.skip("asks the emulated driver for its order")
     trained(cuda, NETWORKS["residual"], alpha.capture, precision)
-    names = {place: name for place, (_, (_, name, _)) in recorded[-1].ordered(early=False)}
-    early, late = ([place for place, _ in recorded[-1].ordered(early)] for early in (True, False))
+    names = {place: name for place, (_, (_, name, _)) in recorded[-1].ordered(LATE)}
+    early, late = ([place for place, _ in recorded[-1].ordered(order)] for order in (EARLY, LATE))
     layers = [place for place, name in sorted(names.items()) if name.startswith("ks_deconv")]
     assert len(layers) == 5
     for dX in layers:
@@ -174,19 +209,77 @@ def test_gradients_of_weights_run_beside(cuda: CudaDevice, recorded: list[Captur
         assert late.index(behind) < late.index(dW)
 
 
+def launched(capture: Capture[Any], order: Sequence[int]) -> list[str]:
+    """The names of the launches of a step as they run."""
+    return [name for _, (_, (_, name, _)) in capture.ordered(order)]
+
+
+@pytest.mark.parametrize("update", [plainly, clip, keep_gradients])
+def test_updates_run_beside_the_backward_pass(cuda: CudaDevice, recorded: list[Capture[Any]], update: Any) -> None:
+    """Updates of the last layers may begin before the gradients of the first ones; not if all gradients are needed."""
+    if not isinstance(cuda.driver, EmulatedDriver):
+        pytest.skip("asks the emulated driver for its order")
+    trained(cuda, NETWORKS["residual"], alpha.capture, "float32", update)
+    early, late = (launched(recorded[-1], order) for order in (EARLY, LATE))
+    assert early.count("adam") == late.count("adam") > 3
+    last = max(place for place, name in enumerate(early) if name.startswith("sk_dilated"))
+    assert (early.index("adam") < last) == (update is not clip)
+    assert set(late[late.index("adam") :]) == {"adam"}
+
+
+def by_layer(model: nn.Module) -> Any:
+    """A group for each layer, from the first to the last."""
+    layers = [{"params": list(layer.parameters())} for layer in model]  # type: ignore[attr-defined]
+    return alpha.optim.Adam([layer for layer in layers if layer["params"]], lr=0.01)
+
+
+def by_decay(model: nn.Module) -> Any:
+    """Filters, and the rest, each with parameters of all layers."""
+    filters, others = ([p for p in model.parameters() if (p.ndim > 1) == wanted] for wanted in (True, False))
+    return alpha.optim.AdamW([{"params": others, "weight_decay": 0.0}, {"params": filters}], lr=0.01)
+
+
+def perceptron() -> nn.Module:
+    layers = [nn.Flatten(), nn.Linear(192, 64), *[nn.Linear(64, 64) for _ in range(9)], nn.Linear(64, 5)]
+    return nn.Sequential(*layers)
+
+
+@pytest.mark.parametrize(
+    ("make", "optimize", "mode"),
+    [
+        (NETWORKS["residual"], by_layer, "fast"),
+        (NETWORKS["residual"], by_decay, "fast"),
+        (NETWORKS["residual"], by_decay, "least"),
+        (perceptron, by_layer, "fast"),
+        (perceptron, by_decay, "fast"),
+    ],
+)
+def test_updates_of_any_groups_run_beside(
+    cuda: CudaDevice, recorded: list[Capture[Any]], make: Any, optimize: Any, mode: str
+) -> None:
+    if not isinstance(cuda.driver, EmulatedDriver):
+        pytest.skip("asks the emulated driver for its order")
+    with alpha.memory_mode(mode):
+        trained(cuda, make, alpha.capture, "float32", optimize=optimize)
+    names = launched(recorded[-1], EARLY)
+    assert names.index("adam") < len(names) - names.count("adam") - SEGMENT
+
+
 @pytest.mark.parametrize("precision", ["float32", "tf32"])
 @pytest.mark.parametrize("mode", ["fast", "least"])
 def test_nothing_runs_beside(
     cuda: CudaDevice, recorded: list[Capture[Any]], monkeypatch: pytest.MonkeyPatch, mode: str, precision: str
 ) -> None:
-    """The mode "least" takes no memory for it, and a benchmark does without it."""
+    """The mode "least" takes no memory for gradients beside, and a benchmark does without any work beside."""
     if mode == "fast":
-        monkeypatch.setattr(Convolution, "runs_beside", False)
+        monkeypatch.setattr(CudaRecording, "one_stream", True)
     with alpha.memory_mode(mode):
         trained(cuda, NETWORKS["residual"], alpha.capture, precision)
     for capture in list(recorded):  # which grows as it is asked
-        places = [place for place, _ in capture.ordered(early=True)]
+        run = [(place, name) for place, (_, (_, name, _)) in capture.ordered(EARLY)]
+        places = [place for place, name in run if mode == "fast" or name != "adam"]
         assert places == sorted(places)
+        assert [name for _, name in run].count("adam") == 1 or mode == "least"
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -204,6 +297,48 @@ def test_on_hopper(name: str, precision: str) -> None:
         assert_same(gpu, NETWORKS[name], precision)
 
 
-@pytest.mark.parametrize("update", [keep_gradients, clip])
-def test_what_reads_a_gradient_waits_for_it(cuda: CudaDevice, update: Any) -> None:
+@pytest.mark.parametrize("update", [keep_gradients, clip, twice])
+def test_what_reads_a_gradient_waits_for_it(cuda: CudaDevice, update: Update) -> None:
     assert_same(cuda, NETWORKS["residual"], "float32", update=update)
+
+
+def halves(model: nn.Module, *kinds: Any) -> list[Any]:
+    """An optimizer for filters, and one for the other parameters."""
+    of = [[p for p in model.parameters() if (p.ndim > 1) == filters] for filters in (True, False)]
+    return [make(params) for make, params in zip(kinds, of, strict=True)]
+
+
+class Two:
+    """Two optimizers, one step after the other."""
+
+    def __init__(self, optimizers: list[Any]) -> None:
+        self.optimizers = optimizers
+
+    def zero_grad(self) -> None:
+        for each in self.optimizers:
+            each.zero_grad()
+
+    def step(self) -> None:
+        for each in self.optimizers:
+            each.step()
+
+
+def groups(model: nn.Module) -> Any:
+    """Two groups, the first of parameters that a backward pass reaches last and first."""
+    first, *middle, last, bias = model.parameters()
+    slow = {"params": [first, last, bias], "lr": 1e-3, "weight_decay": 0.1}
+    return alpha.optim.AdamW([slow, {"params": middle}], lr=0.01)
+
+
+OPTIMIZERS: dict[str, Callable[[nn.Module], Any]] = {
+    "a group for each layer": by_layer,
+    "groups": groups,
+    "sgd": lambda model: alpha.optim.SGD(model.parameters(), lr=0.01, momentum=0.9),
+    "muon and adam": lambda model: Two(halves(model, alpha.optim.Muon, alpha.optim.Adam)),
+    "adafactor": lambda model: alpha.optim.Adafactor(model.parameters()),
+}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_any_optimizer(cuda: CudaDevice, optimizer: str) -> None:
+    assert_same(cuda, NETWORKS["residual"], "bf16", update=twice, optimize=OPTIMIZERS[optimizer])

@@ -25,7 +25,7 @@ from alpha.runtime.arena.arena import Growth
 from alpha.runtime.cuda.cache import compile_cached, is_cached
 from alpha.runtime.cuda.compile import ARCHITECTURES, properties_of
 from alpha.runtime.cuda.driver import PackedArguments, RawMemory, T
-from alpha.runtime.cuda.emulated.emulated_capture import Capture, Mark
+from alpha.runtime.cuda.emulated.emulated_capture import ORDERS, Capture, Mark
 from alpha.runtime.cuda.emulated.emulated_compiler import EmulatedCompiler, kernel_line
 from alpha.runtime.cuda.emulated.emulated_memory import (
     MAX_THREADS,
@@ -113,11 +113,11 @@ class EmulatedDriver:
         self._compiler = EmulatedCompiler(arch)
         self._memory = GuardedMemory()
         self._launches = 0
-        self.early = self.seed % 2 == 1  # whether work beside a captured step runs as early as it may, or as late
+        # which stream of a captured step goes on first, see `Capture.ordered`
+        self.preferred = ORDERS[self.seed % len(ORDERS)]
         self._captured: Capture[tuple[Prepare, Named]] | None = None
         self._timeline: Timeline | None = None  # of a profile
         self._calls = 0  # that it has timed
-        self._left_beside = False  # whether work was handed over beside that nothing has joined
 
     def raw_memory(self, scratch: bool) -> RawMemory:
         """Each array is an allocation of its own, so that each has its guards; scratch is reused within a step."""
@@ -177,12 +177,16 @@ class EmulatedDriver:
     def hand_over(self, queue: Callable[[int], None], beside: bool) -> None:
         """Let the work run at once, or record it; a fault comes from the other library itself."""
         self.owner.check("hand_over")
-        self._left_beside = self._left_beside or beside
-        self._do(lambda: (partial(queue, 0), str), ("kernel", "nccl", 0))
+        work: tuple[Prepare, Named] = (lambda: (partial(queue, 0), str)), ("kernel", "nccl", 0)
+        if self._captured is not None and beside:
+            self._captured.hand_over(work)
+        else:
+            self._do(*work)
 
     def join(self) -> None:
         self.owner.check("join")
-        self._left_beside = False
+        if self._captured is not None:
+            self._captured.join()
 
     def let_wait(self, stream: int) -> None:
         """Nothing is left to wait for: work has ended when its call returns; so for the two methods below."""
@@ -322,13 +326,13 @@ class EmulatedDriver:
         self.owner.check("end_capture")
         if self._captured is None:
             raise DeviceError("end_capture: no capture has begun")
-        if self._left_beside or not self._captured.has_joined:
+        if not self._captured.has_joined:
             raise DeviceError("end_capture: work on the stream beside has not joined")
         captured, self._captured = self._captured, None
-        return captured.ordered(self.early)
+        return captured.ordered(self.preferred)
 
     def abandon_capture(self) -> None:
-        self._captured, self._left_beside = None, False
+        self._captured = None
 
     def replay(self, graph: Captured, done: list[Any]) -> None:
         self.owner.check("replay")
@@ -345,11 +349,11 @@ class EmulatedDriver:
     def free_graph(self, graph: Captured) -> None:
         graph.clear()
 
-    def switch(self, beside: bool) -> None:
+    def switch(self, stream: int) -> None:
         self.owner.check("switch")
         if self._captured is None:
             raise DeviceError("switch: no capture has begun")
-        self._captured.beside = beside
+        self._captured.stream = stream
 
     def outside_capture(self, function: Callable[[], T]) -> T:
         captured = self._captured

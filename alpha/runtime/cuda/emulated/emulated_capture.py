@@ -1,74 +1,101 @@
-"""The recording of a capture on the emulated driver: nodes on two streams, which events order."""
+"""The recording of a capture on the emulated driver: nodes on several streams, which events order."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from itertools import permutations
+from typing import Any, Generic, TypeVar
+
+from alpha.errors import DeviceError
+from alpha.runtime.cuda.driver import STREAMS
 
 Node = TypeVar("Node")
+EXCHANGES = STREAMS  # the number of the stream of another library, see `Driver.hand_over`
+ORDERS = tuple(permutations(range(STREAMS + 1)))  # of preference, from late to early
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A point of a stream of a capture: behind its first `count` nodes."""
+    """A point of a stream of a capture: how many nodes of each stream lie before it."""
 
-    beside: bool
-    count: int
+    capture: Capture[Any]
+    behind: tuple[int, ...]
 
 
 class Capture(Generic[Node]):
-    """Nodes of two streams, in the order in which they were recorded, and what waits for what.
+    """Nodes of some streams, in the order in which they were recorded, and what waits for what.
 
-    A GPU may run work of the second stream at any time that its waits allow. The emulated driver runs it as late, or as
-    early, as they allow.
+    A GPU may run the streams in any order that their waits allow. The emulated driver always takes the next node of the
+    most preferred stream whose waits are over.
 
     Attributes:
-        beside: whether what is recorded now is on the second stream.
+        stream: the number of the one on which nodes are recorded now; 0 is that of the step.
     """
 
     def __init__(self) -> None:
-        self.beside = False
-        self._nodes: list[tuple[bool, Node]] = []  # in the order of recording; True: of the second stream
-        self._counts = [0, 0]
-        self._after: list[int] = []  # by node of the second stream, the nodes of the first one that it waits for
-        self._waited = 0  # nodes of the first stream that the second one waits for from here on
-        self._joins: list[tuple[int, int]] = []  # (nodes of the first stream, behind which it waits for so many others)
+        self.stream = 0
+        count = len(ORDERS[0])
+        self._nodes: list[tuple[int, Node]] = []  # with their streams, in the order of recording
+        self._after: list[list[tuple[int, ...]]] = [[] for _ in range(count)]  # by stream, what its nodes wait for
+        self._behind = [[0] * count for _ in range(count)]  # by stream, the nodes of all that it has or waits for
+        self._begun = {0}  # the streams that belong to the capture
 
     def add(self, node: Node) -> None:
         """Record a node."""
-        if self.beside:
-            self._after.append(self._waited)
-        self._nodes.append((self.beside, node))
-        self._counts[self.beside] += 1
+        if self.stream not in self._begun:
+            raise DeviceError(f"stream {self.stream} waits for nothing of the capture, so it is no part of it")
+        behind = self._behind[self.stream]
+        self._after[self.stream].append(tuple(behind))
+        behind[self.stream] += 1
+        self._nodes.append((self.stream, node))
 
     def mark(self) -> Mark:
         """The point that the stream has reached."""
-        return Mark(self.beside, self._counts[self.beside])
+        return Mark(self, tuple(self._behind[self.stream]))
 
     def wait(self, mark: Mark) -> None:
-        """Let what is recorded on this stream from here on begin behind a point of the other one."""
-        if mark.beside == self.beside:
-            return
-        if self.beside:
-            self._waited = max(self._waited, mark.count)
-        else:
-            self._joins.append((self._counts[False], mark.count))
+        """Let what is recorded on this stream from here on begin behind a point of any stream."""
+        if mark.capture is not self:
+            raise DeviceError("wait_for: the event is of another capture")
+        self._begun.add(self.stream)
+        self._behind[self.stream] = list(map(max, self._behind[self.stream], mark.behind))
+
+    def hand_over(self, node: Node) -> None:
+        """Record a node on the stream of another library, behind all that this stream has."""
+        before, mark = self.stream, self.mark()
+        self.stream = EXCHANGES
+        self.wait(mark)
+        self.add(node)
+        self.stream = before
+
+    def join(self) -> None:
+        """Let this stream wait for what was handed over."""
+        self._behind[self.stream] = list(map(max, self._behind[self.stream], self._behind[EXCHANGES]))
 
     @property
     def has_joined(self) -> bool:
-        """True if the first stream waits for all nodes of the second one."""
-        return max([count for _, count in self._joins], default=0) == self._counts[True] and not self.beside
+        """True if the stream of the step is the current one, and waits for all nodes of the others."""
+        return self.stream == 0 and self._behind[0] == list(map(len, self._after))
 
-    def ordered(self, early: bool) -> list[tuple[int, Node]]:
-        """Each node with its place in the order of recording; those of the second stream early, or late."""
-        first = [(place, node) for place, (beside, node) in enumerate(self._nodes) if not beside]
-        second = [(place, node) for place, (beside, node) in enumerate(self._nodes) if beside]
+    def ordered(self, preferred: Sequence[int]) -> list[tuple[int, Node]]:
+        """Each node with its place in the order of recording: always the next one of the most preferred stream.
+
+        Args:
+            preferred: the numbers of all streams. A stream whose next node must wait is passed over. (0, 1, ..) runs
+                the others as late as they may, and (.., 1, 0) as early.
+        """
+        rest = [[each for each in enumerate(self._nodes) if each[1][0] == stream] for stream in range(len(preferred))]
+        done = [0] * len(preferred)
         found: list[tuple[int, Node]] = []
-        done = 0
-        for count in range(len(first) + 1):
-            due = max([needed for place, needed in self._joins if place <= count], default=0)
-            while done < len(second) and (done < due or (early and self._after[done] <= count)):
-                found.append(second[done])
-                done += 1
-            found += first[count : count + 1]
+        while len(found) < len(self._nodes):
+            ready = (
+                stream
+                for stream in preferred
+                if done[stream] < len(rest[stream]) and all(map(int.__ge__, done, self._after[stream][done[stream]]))
+            )
+            stream = next(ready)
+            place, (_, node) = rest[stream][done[stream]]
+            found.append((place, node))
+            done[stream] += 1
         return found
