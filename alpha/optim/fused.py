@@ -153,7 +153,7 @@ def update_weights(
         value.note()
     beside = [[None if value is None else value.array for value in column] for column in columns]
     update(arrays, given, slots, rule, beside if written else ())
-    make(functools.partial(settle, written))
+    make(functools.partial(settle, written), last=True)  # behind the last part of the weights
 
 
 def _packed(rule: Any) -> Any:

@@ -18,6 +18,7 @@ from alpha.errors import DeviceError
 from alpha.runtime.cuda.branches import SEGMENT, Branches, Memory
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 from alpha.runtime.cuda.emulated.emulated_capture import ORDERS, Capture, Mark
+from alpha.runtime.cuda.graphs import CudaRecording
 
 CELL = 512
 
@@ -337,7 +338,7 @@ class Interrupting(Recorder):
 @pytest.mark.parametrize("at", range(1, 12))
 @pytest.mark.parametrize("kind", ["beside", "overtaking"])
 def test_an_interrupt_loses_no_order(kind: str, at: int) -> None:
-    """Wherever it comes between the calls of the driver, and whatever the step goes on with."""
+    """An interrupt comes between two calls of the driver, and the step goes on."""
     step = Step()
     step.branches.fork()
     step.launch([0], [1])
@@ -423,6 +424,19 @@ def test_the_seed_says_what_runs_first(monkeypatch: pytest.MonkeyPatch, seed: in
     driver = EmulatedDriver()
     assert driver.preferred == preferred
     driver.close()
+
+
+def test_exchanges_and_nothing_else_are_given_away(driver: EmulatedDriver) -> None:
+    device: Any = alpha.get_device("cuda")
+    reduced, filled = (alpha.zeros(4, device="cuda").array for _ in range(2))
+    driver.begin_capture()
+    notes = CudaRecording(device, capturing=True)
+    notes.note([reduced], "all_reduce", 1)
+    notes.note([filled], "fill", 0)
+    driver.abandon_capture()
+    assert notes.branches is not None
+    found = [notes.branches._given_away.meets(Memory.of([array], [])) for array in (reduced, filled)]
+    assert found == [True, False]
 
 
 def test_there_is_one_stream_without_a_capture(driver: EmulatedDriver) -> None:

@@ -236,7 +236,7 @@ def by_layer(model: nn.Module) -> Any:
 def by_decay(model: nn.Module) -> Any:
     """Filters, and the rest, each with parameters of all layers."""
     filters, others = ([p for p in model.parameters() if (p.ndim > 1) == wanted] for wanted in (True, False))
-    return alpha.optim.AdamW([{"params": others, "weight_decay": 0.0}, {"params": filters}], lr=0.01)
+    return alpha.optim.AdamW([{"params": filters}, {"params": others, "weight_decay": 0.0}], lr=0.01)
 
 
 def perceptron() -> nn.Module:
