@@ -50,7 +50,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--steps", type=positive_int, help="at most so many per epoch (default: all)")
     add("--kernels", type=natural_int, default=0, metavar="N", help="print the N kernels that take most of the time")
     add("--profile", action="store_true", help="print tables by layer and operator, of captured and of eager steps")
-    add("--one-stream", action="store_true", help="no gradients or updates of weights beside the other work")
+    add("--one-stream", action="store_true", help="no gradients of filters beside the other work")
     add("--trace", metavar="FILE", help="write a trace of the last epoch of each, for ui.perfetto.dev")
     return parser.parse_args(arguments)
 

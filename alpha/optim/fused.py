@@ -1,7 +1,5 @@
 """Fused updates: one launch per group changes all parameters and their state arrays in place.
 
-A captured step updates a group by a few launches, see `alpha.ops.kernel.multi_tensor.parts_of`.
-
 An optimizer declares its hyper-parameters as fields (`hyper.py`), and its update beside its class: a `NamedTuple` of
 the numbers of a step, and a function of one parameter in numpy. The kernel `cuda/optimizer/<name>.cu` has a struct
 `Rule` with the same fields in the same order.
@@ -153,7 +151,7 @@ def update_weights(
         value.note()
     beside = [[None if value is None else value.array for value in column] for column in columns]
     update(arrays, given, slots, rule, beside if written else ())
-    make(functools.partial(settle, written), last=True)  # behind the last part of the weights
+    make(functools.partial(settle, written))
 
 
 def _packed(rule: Any) -> Any:

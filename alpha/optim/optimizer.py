@@ -284,7 +284,6 @@ class Optimizer:
         again(partial(self._count, work), partial(kept, self.state, ready))
 
         def ask() -> None:
-            found: list[tuple[Group, list[Tensor]]] = []
             for group, parameters in work:
                 # one fused update for parameters of one age, device and dtype: as a rule, all of them
                 batches: dict[tuple[Any, ...], list[Tensor]] = {}
@@ -292,9 +291,8 @@ class Optimizer:
                     age = map(next(states).get, self.counts)
                     key = *age, type(parameter.array), parameter.array.dtype.num
                     batches.setdefault(key, []).append(parameter)
-                found += [(group, batch) for batch in batches.values()]
-            for group, batch in reversed(found):  # as a rule the last parameters have their gradients first
-                self._update(group, batch)
+                for batch in batches.values():
+                    self._update(group, batch)
 
         return deferred(ask)
 

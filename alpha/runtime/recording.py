@@ -124,7 +124,7 @@ class Listener:
         module: the module whose forward is being computed.
         asked: what was asked of the device, in its order.
         profile: the profile that hears from it of what runs at once; None for another one.
-        beside: whether what is asked for now may run at the same time as other work, see `fork` and `overtake`.
+        beside: whether what is asked for now may run at the same time as other work, see `Recording.fork`.
     """
 
     phase = "forward"
@@ -212,7 +212,6 @@ class Recording(Listener):
             `obstacles`.
 
     Attributes:
-        one_stream: whether all work runs in the order in which it is asked for.
         nodes: what was asked of the device, in its order; two runs with equal nodes compute the same.
         places: the line of the user's program that asked for each node.
         obstacles: what cannot be captured, each with its line.
@@ -220,8 +219,6 @@ class Recording(Listener):
         keeps: each notes what an action is about to change, and returns what takes the change back.
         derived: the values beside weights that nodes read or write, see alpha/autograd/derived.py.
     """
-
-    one_stream = True
 
     def __init__(self, capturing: bool, strict: bool = False) -> None:
         super().__init__()
@@ -260,13 +257,6 @@ class Recording(Listener):
             the step asks for behind this point. None if all work runs in the order in which it is asked for.
         """
         return None
-
-    def overtake(self, function: Callable[[], T]) -> T:
-        """Call `function`, whose work may begin before what the step asked for just before has ended.
-
-        It waits for the last work that used its memory. All later work of the step waits for it.
-        """
-        return function()
 
     def hear(self, asked: Asked) -> None:
         super().hear(asked)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,16 +18,12 @@ from rows.optimizers import OPTIMIZERS, OptimizerRow
 
 import alpha
 from alpha import GradientError, Tensor, nn, optim
-from alpha.autograd.derived import ask, derived_of
-from alpha.errors import DeviceError
+from alpha.autograd.derived import ask
 from alpha.nn import functional as F
 from alpha.ops.conv2d.magnitudes import MAGNITUDE
-from alpha.ops.kernel import multi_tensor
 from alpha.ops.kernel.casts import COPY
 from alpha.ops.kernel.multi_tensor import CHUNK
 from alpha.optim.fused import FusedOptimizer
-from alpha.runtime.cuda.graphs import CudaRecording
-from alpha.runtime.recording import recorded
 
 # -- the kernels -------------------------------------------------------------------------------------------------------
 
@@ -225,34 +220,6 @@ def test_a_capture_that_fails_leaves_no_value_right() -> None:
     with computing("bf16"):
         for found, wanted in zip(run(True), run(False), strict=True):
             np.testing.assert_array_equal(found, wanted)
-
-
-@pytest.mark.parametrize("place", range(2))
-def test_an_update_that_is_cut_off_leaves_no_value_right(monkeypatch: pytest.MonkeyPatch, place: int) -> None:
-    """A step that is recorded updates weights by several launches, of which one fails."""
-    monkeypatch.setattr(multi_tensor, "LEAST_PART", 16)
-    made: list[Any] = []
-    launch = multi_tensor.Plan.launch
-
-    def may_fail(plan: multi_tensor.Plan, *args: Any) -> None:
-        if plan.name == "adam":
-            if len(made) == place:
-                raise DeviceError("planted")
-            made.append(plan)
-        launch(plan, *args)
-
-    with computing("bf16"):
-        program = Program(False)
-        program.train(2)
-        weights = list(program.net.parameters())
-        assert len(multi_tensor.parts_of([weight.array.size for weight in weights])) > 1
-        F.cross_entropy(program.net(program.x), program.y).backward()
-        monkeypatch.setattr(multi_tensor.Plan, "launch", may_fail)
-        with recorded(CudaRecording(weights[0].device, capturing=False)), pytest.raises(DeviceError, match="planted"):
-            program.optimizer.step()
-        values = [value for weight in weights for value in derived_of(weight.array) if value.version is not None]
-        assert values
-        assert not [value for value in values if value.right_for == value.version.value]
 
 
 def test_layers_share_a_weight_and_its_copy() -> None:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 14  # elements of one tensor that a block updates
 PIECES = 8  # of four such chunks, that a worker of the cpu takes at once
-LEAST_PART = 1 << 18  # elements; fewer that are left belong to the part before, see `parts_of`
 TABLES = 4  # of a list of parameters, at once
 MOST_LISTS = 16  # of parameters, whose tables are kept
 
@@ -40,7 +39,7 @@ Update: TypeAlias = Callable[[], object]
 
 
 class _Waiting(threading.local):
-    updates: tuple[list[Update], list[Update]] | None = None  # and those that come last
+    updates: list[Update] | None = None
 
 
 _waiting = _Waiting()
@@ -51,8 +50,8 @@ def deferred(function: Callable[[], object]) -> list[Update]:
 
     So a step that finds no memory for one of its updates has made none of them.
     """
-    before = _waiting.updates
-    updates: tuple[list[Update], list[Update]] = [], []
+    before: list[Update] | None = _waiting.updates
+    updates: list[Update] = []
     try:
         _waiting.updates = updates
         function()
@@ -60,18 +59,15 @@ def deferred(function: Callable[[], object]) -> list[Update]:
     except BaseException:  # no context manager: an interrupt in its own code would let later updates wait for ever
         _waiting.updates = before
         raise
-    return [*updates[0], *updates[1]]
+    return updates
 
 
-def make(update: Update, last: bool = False) -> None:
-    """Make an update in place, which asks for no memory any more; inside of `deferred` it waits.
-
-    last: it waits until those without it are made.
-    """
+def make(update: Update) -> None:
+    """Make an update in place, which asks for no memory any more; inside of `deferred` it waits."""
     if _waiting.updates is None:
         update()
     else:
-        _waiting.updates[last].append(update)
+        _waiting.updates.append(update)
 
 
 def in_chunks(arrays: list[list[Array]], update: Callable[..., None]) -> None:
@@ -97,7 +93,7 @@ def launch_update(
     pack: Callable[[Any], Any],
     beside: Sequence[Sequence[Array | None]] = (),
 ) -> None:
-    """Update all parameters by one launch of cuda/optimizer/<kernel>.cu, in a captured step by one for each part.
+    """Update all parameters by one launch of cuda/optimizer/<kernel>.cu.
 
     Args:
         arrays: the parameters, their gradients, and lists of state arrays, as `chunk_table` takes them.
@@ -105,49 +101,9 @@ def launch_update(
         pack: makes of `rule.now()` the structure that the kernel takes.
         beside: what it writes beside the parameters, see `chunk_writer`.
     """
-    noted = recording.active()
-    if noted is None or noted.one_stream:
-        launch = _prepared_update(kernel, arrays, held, rule, pack, beside)
-        if launch is not None:
-            make(launch)
-        return
-    for start, stop in parts_of([array.size for array in arrays[0]]):
-        part, beside_part = [same[start:stop] for same in arrays], [same[start:stop] for same in beside]
-        launch = _prepared_update(kernel, part, held, rule, pack, beside_part)
-        if launch is not None:  # the last parts of all groups come last: only the end of the backward pass has them
-            make(functools.partial(noted.overtake, launch), last=start == 0)
-
-
-def parts_of(sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """Parts (start, stop) of a list of parameters, in the order in which a captured step updates them.
-
-    A backward pass makes the gradients of the last parameters first, so their update may begin first. Each part takes
-    parameters until at most half of the elements are left. A rest of at most `LEAST_PART` elements is no part of its
-    own.
-    """
-    parts, stop, rest = [], len(sizes), sum(sizes)
-    while stop:
-        start, left = stop, rest
-        while start and (left > rest // 2 or left <= LEAST_PART):
-            start -= 1
-            left -= sizes[start]
-        parts.append((start, stop))
-        stop, rest = start, left
-    return parts
-
-
-def _prepared_update(
-    kernel: str,
-    arrays: list[list[Array]],
-    held: int,
-    rule: StepValue[Any],
-    pack: Callable[[Any], Any],
-    beside: Sequence[Sequence[Array | None]],
-) -> Update | None:
-    """One launch, see `launch_update`, which needs no more memory; None if there is nothing to update."""
     table, chunks = _chunk_table(arrays, "optimizer", beside)
     if not chunks:
-        return None
+        return
     device = arrays[0][0].device
     numbers, address = device.step_value(rule, pack)
     plan = _plan(kernel, chunks, numbers.dtype)
@@ -157,7 +113,7 @@ def _prepared_update(
     def launch() -> None:  # it holds the arrays until then: the table has only their addresses
         plan.launch(device, {"table": table(), **named})
 
-    return launch
+    make(launch)
 
 
 @functools.lru_cache(maxsize=256)

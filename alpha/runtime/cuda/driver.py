@@ -19,7 +19,6 @@ from alpha.runtime.cuda.times.timeline import Timeline
 
 HostArray = npt.NDArray[Any]
 T = TypeVar("T")
-STREAMS = 3  # of a captured step, see `switch`
 
 
 @dataclass(frozen=True)
@@ -170,10 +169,10 @@ class Driver(Protocol):
     def free_graph(self, graph: Any) -> None:
         """Forget a recording that will not be replayed any more."""
 
-    def switch(self, stream: int) -> None:
-        """Record what follows on this stream of a captured step, whose own one is 0; there are `STREAMS`.
+    def switch(self, beside: bool) -> None:
+        """Record what follows on the stream beside that of a captured step, or on that of the step again.
 
-        `record_event` and `wait_for` order them. Another one belongs to the capture once it waits for an event of it.
+        `record_event` and `wait_for` order the two.
         """
 
     def outside_capture(self, function: Callable[[], T]) -> T:

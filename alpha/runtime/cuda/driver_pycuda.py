@@ -24,7 +24,7 @@ from alpha.runtime import fork
 from alpha.runtime.arena.arena import Growth
 from alpha.runtime.cuda.cache import Compiler, compile_cached, is_cached
 from alpha.runtime.cuda.compile import cuda_compiler, target
-from alpha.runtime.cuda.driver import STREAMS, DeviceProperties, PackedArguments, RawMemory, T
+from alpha.runtime.cuda.driver import DeviceProperties, PackedArguments, RawMemory, T
 from alpha.runtime.cuda.host_copies import Flights, Staging
 from alpha.runtime.cuda.owner import Owner
 from alpha.runtime.cuda.tensor_map import encode_tiled_map
@@ -134,7 +134,7 @@ class PycudaDriver:
         self._uploads: Any = None  # the stream of `begin_upload`
         self._beside: Any = None  # the stream of `hand_over`
         self._side: Any = None  # the stream of `outside_capture`
-        self._branches: list[Any] = [None] * STREAMS  # the streams of `switch`
+        self._branch: Any = None  # the stream of `switch`
         self._left_beside = False  # whether there is work on it that `join` has not waited for
         self._times: CuptiTimes | None = None
         self._images: list[bytes] = []  # of modules: the driver may read a kernel when it is first launched
@@ -365,10 +365,10 @@ class PycudaDriver:
         graph.close()
 
     @guarded
-    def switch(self, stream: int) -> None:
-        if self._branches[stream] is None:
-            self._branches[stream] = drv.Stream(NON_BLOCKING) if stream else self._main
-        self._stream = self._branches[stream]
+    def switch(self, beside: bool) -> None:
+        if beside and self._branch is None:
+            self._branch = drv.Stream(NON_BLOCKING)
+        self._stream = self._branch if beside else self._main
 
     def outside_capture(self, function: Callable[[], T]) -> T:
         if self._side is None:  # kept: garbage may be collected on a thread on which pycuda cannot destroy a stream
@@ -441,8 +441,7 @@ class PycudaDriver:
                 added.close()
         self._shared_limits.clear()  # it holds modules
         self._images.clear()
-        self._stream = self._main = self._uploads = self._beside = self._side = None
-        self._branches.clear()
+        self._stream = self._main = self._uploads = self._beside = self._side = self._branch = None
         self._staging = None  # type: ignore[assignment]
         # Not pop(): a primary context that pycuda's destructor detaches ends in a warning.
         self._context.detach()

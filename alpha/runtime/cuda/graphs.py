@@ -21,7 +21,7 @@ from alpha.errors import CaptureError, DeviceError
 from alpha.runtime import recording
 from alpha.runtime.arena.arena import Block
 from alpha.runtime.cuda.array import DeviceArray
-from alpha.runtime.cuda.branches import STEP, Branches
+from alpha.runtime.cuda.branches import Branches
 from alpha.runtime.cuda.driver import Driver
 from alpha.runtime.cuda.host_copies import SMALL_BYTES
 from alpha.runtime.cuda.scratch import MemoryPlan, Scratch, Trace
@@ -39,7 +39,7 @@ class CudaRecording(Recording):
     """A recording of a device, with the memory that its nodes use and the values that they read.
 
     Attributes:
-        one_stream: see `Recording`; a benchmark may set it for all.
+        one_stream: whether all work runs in the order in which it is asked for; a benchmark may set it for all.
         held: the blocks outside of the scratch memory that the nodes use, which must live as long as the graph.
         read: the addresses of the blocks that the nodes use.
         branches: what may run beside the rest of a step, while it is captured.
@@ -58,16 +58,13 @@ class CudaRecording(Recording):
 
     @property
     def beside(self) -> bool:  # type: ignore[override]
-        return self.branches is not None and self.branches.stream != STEP
+        return self.branches is not None and self.branches.running
 
     def fork(self) -> Callable[[Callable[[], T]], T] | None:
         if self.branches is None:
             return None
         self.branches.fork()
         return self.branches.run
-
-    def overtake(self, function: Callable[[], T]) -> T:
-        return function() if self.branches is None else self.branches.overtake(function)
 
     def use(self, arrays: Iterable[Any]) -> None:
         """Note that a node reads or writes these arrays; anything else among them is left out."""

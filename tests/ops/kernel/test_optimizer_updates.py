@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import assert_close
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import alpha
 from alpha.core.primitive import shares_memory
-from alpha.ops.kernel.multi_tensor import CHUNK, LEAST_PART, MOST_LISTS, TABLES, parts_of, table_writer
+from alpha.ops.kernel.multi_tensor import CHUNK, MOST_LISTS, TABLES, table_writer
 from alpha.optim.adam import AdamRule, adam_update
 from alpha.optim.fused import Decay
 from alpha.optim.sgd import SgdRule, sgd_update
@@ -158,20 +156,7 @@ def test_other_dtypes_are_refused_on_cuda() -> None:
         sgd_update(x, x, [[]], PLAIN_SGD)
 
 
-@given(st.lists(st.integers(0, 3 * LEAST_PART), max_size=12))
-@settings(deadline=None)
-def test_parts_of_an_update(sizes: list[int]) -> None:
-    """Parts go from the last parameter to the first, take half of what is left or more, and leave no small rest."""
-    parts = parts_of(sizes)
-    assert [number for start, stop in parts for number in reversed(range(start, stop))] == [
-        *reversed(range(len(sizes)))
-    ]
-    for start, stop in parts[:-1]:
-        left = sum(sizes[:start])
-        assert LEAST_PART < left <= sum(sizes[:stop]) / 2
-
-
-def test_a_step_with_many_parts_finds_its_tables_again() -> None:
+def test_a_step_with_many_groups_finds_its_tables_again() -> None:
     """Captures of a step are compared by the addresses of its tables, so none may be made anew."""
     device: Any = alpha.get_device("cuda")
     with recording.recorded(recording.Recording(False)):

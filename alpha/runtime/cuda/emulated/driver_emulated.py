@@ -25,7 +25,7 @@ from alpha.runtime.arena.arena import Growth
 from alpha.runtime.cuda.cache import compile_cached, is_cached
 from alpha.runtime.cuda.compile import ARCHITECTURES, properties_of
 from alpha.runtime.cuda.driver import PackedArguments, RawMemory, T
-from alpha.runtime.cuda.emulated.emulated_capture import ORDERS, Capture, Mark
+from alpha.runtime.cuda.emulated.emulated_capture import BESIDE, ORDERS, STEP, Capture, Mark
 from alpha.runtime.cuda.emulated.emulated_compiler import EmulatedCompiler, kernel_line
 from alpha.runtime.cuda.emulated.emulated_memory import (
     MAX_THREADS,
@@ -349,11 +349,11 @@ class EmulatedDriver:
     def free_graph(self, graph: Captured) -> None:
         graph.clear()
 
-    def switch(self, stream: int) -> None:
+    def switch(self, beside: bool) -> None:
         self.owner.check("switch")
         if self._captured is None:
             raise DeviceError("switch: no capture has begun")
-        self._captured.stream = stream
+        self._captured.stream = BESIDE if beside else STEP
 
     def outside_capture(self, function: Callable[[], T]) -> T:
         captured = self._captured

@@ -8,11 +8,10 @@ from itertools import permutations
 from typing import Any, Generic, TypeVar
 
 from alpha.errors import DeviceError
-from alpha.runtime.cuda.driver import STREAMS
 
 Node = TypeVar("Node")
-EXCHANGES = STREAMS  # the number of the stream of another library, see `Driver.hand_over`
-ORDERS = tuple(permutations(range(STREAMS + 1)))  # of preference, from late to early
+STEP, BESIDE, EXCHANGES = range(3)  # the streams; the last is that of another library, see `Driver.hand_over`
+ORDERS = tuple(permutations((STEP, BESIDE, EXCHANGES)))  # of preference, from late to early
 
 
 @dataclass(frozen=True)
@@ -30,16 +29,16 @@ class Capture(Generic[Node]):
     most preferred stream whose waits are over.
 
     Attributes:
-        stream: the number of the one on which nodes are recorded now; 0 is that of the step.
+        stream: the one on which nodes are recorded now.
     """
 
     def __init__(self) -> None:
-        self.stream = 0
+        self.stream = STEP
         count = len(ORDERS[0])
         self._nodes: list[tuple[int, Node]] = []  # with their streams, in the order of recording
         self._after: list[list[tuple[int, ...]]] = [[] for _ in range(count)]  # by stream, what its nodes wait for
         self._behind = [[0] * count for _ in range(count)]  # by stream, the nodes of all that it has or waits for
-        self._begun = {0}  # the streams that belong to the capture
+        self._begun = {STEP}  # the streams that belong to the capture
 
     def add(self, node: Node) -> None:
         """Record a node."""
@@ -76,14 +75,14 @@ class Capture(Generic[Node]):
     @property
     def has_joined(self) -> bool:
         """True if the stream of the step is the current one, and waits for all nodes of the others."""
-        return self.stream == 0 and self._behind[0] == list(map(len, self._after))
+        return self.stream == STEP and self._behind[STEP] == list(map(len, self._after))
 
     def ordered(self, preferred: Sequence[int]) -> list[tuple[int, Node]]:
         """Each node with its place in the order of recording: always the next one of the most preferred stream.
 
         Args:
-            preferred: the numbers of all streams. A stream whose next node must wait is passed over. (0, 1, ..) runs
-                the others as late as they may, and (.., 1, 0) as early.
+            preferred: all streams. A stream whose next node must wait is passed over. The first of `ORDERS` runs the
+                others as late as they may, and the last as early.
         """
         rest = [[each for each in enumerate(self._nodes) if each[1][0] == stream] for stream in range(len(preferred))]
         done = [0] * len(preferred)

@@ -186,7 +186,7 @@ class DryDriver:
 
     begin_capture = end_capture = abandon_capture = replay = free_graph = _no_capture
 
-    def switch(self, stream: int) -> None: ...
+    def switch(self, beside: bool) -> None: ...
 
     def outside_capture(self, function: Callable[[], T]) -> T:
         return function()

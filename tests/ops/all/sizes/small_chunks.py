@@ -32,7 +32,7 @@ CHUNKS: dict[str, dict[str, int]] = {
 }
 # the numbers of the same modules that cut nothing on the cpu
 OTHERS: dict[str, tuple[str, ...]] = {
-    "alpha.ops.kernel.multi_tensor": ("TABLES", "MOST_LISTS", "LEAST_PART"),
+    "alpha.ops.kernel.multi_tensor": ("TABLES", "MOST_LISTS"),
     "alpha.ops.kernel.sums": ("WARP", "LINE_BYTES", "LAST_BLOCKS", "COLUMN_THREADS", "LEAST_ROW_BYTES", "_ACROSS"),
     "alpha.ops.kernel.row_indices": ("CHUNK", "CHUNK_THREADS", "LARGEST_ROW", "_STEPS", "LAST", "SUM"),  # of cuda
     "alpha.ops.kernel.casts": ("BLOCK",),
