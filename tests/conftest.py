@@ -74,8 +74,12 @@ def garbage_of_earlier_modules() -> None:
 
 @pytest.fixture(autouse=True)
 def garbage_of_earlier_tests(garbage_of_earlier_modules: None) -> None:
-    """Collect the garbage of earlier tests: freed within a test, it would change what that test counts as live."""
+    """Collect the garbage of earlier tests: freed within a test, it would change what that test counts as live.
+
+    What is still alive, such as the reports of all tests of a module, is not looked through again.
+    """
     gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
