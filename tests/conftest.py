@@ -65,8 +65,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def garbage_of_earlier_modules() -> None:
     """Collect the garbage of earlier modules, once.
 
-    What is still alive, thousands of tests among it, is no garbage, and is not looked through again: the arena collects
-    garbage whenever memory is short.
+    What is still alive, thousands of tests among it, is not looked through again: the arena collects garbage whenever
+    memory is short. It is never collected either, if it becomes garbage in a circle later.
     """
     gc.collect()
     gc.freeze()
@@ -76,7 +76,7 @@ def garbage_of_earlier_modules() -> None:
 def garbage_of_earlier_tests(garbage_of_earlier_modules: None) -> None:
     """Collect the garbage of earlier tests: freed within a test, it would change what that test counts as live.
 
-    What is still alive, such as the reports of all tests of a module, is not looked through again.
+    What is still alive, such as the reports of all tests of a module, is not looked through again, as above.
     """
     gc.collect()
     gc.freeze()

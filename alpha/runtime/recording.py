@@ -92,16 +92,6 @@ class Asked(NamedTuple):
     work: Work
 
 
-EXCHANGE = "exchange"
-
-
-def kind_of(name: str) -> str:
-    """The kind of what a device was asked for by this name, see `Asked`."""
-    if name in ("copy", "fill"):
-        return name
-    return "kernel" if ":" in name else EXCHANGE
-
-
 class About(Protocol):
     """A launch that knows what it is for, as `PreparedLaunch` does."""
 
@@ -151,7 +141,7 @@ class Listener:
             read: bytes that it reads, if it is not all of the arrays.
         """
         source, _, entry = node[0].rpartition(":")
-        kind = kind_of(node[0])
+        kind = "kernel" if source else node[0] if node[0] in ("copy", "fill") else "exchange"
         operator, configuration = entry, ""
         if about is not None:
             launch, named = about

@@ -36,11 +36,11 @@ def test_buckets_hold_each_parameter_once_from_the_last_to_the_first(sizes: list
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("count", "emulated", "seed"), [(2, False, 0), (3, False, 0), (2, True, 0), (2, True, 2)])
+@pytest.mark.parametrize(("count", "emulated", "seed"), [(2, False, 0), (3, False, 0), (2, True, 2), (2, True, 4)])
 def test_ranks_train_as_one_process_with_the_whole_batch(
     monkeypatch: pytest.MonkeyPatch, count: int, emulated: bool, seed: int
 ) -> None:
-    """Work beside a captured step runs late with the seed 0; with 2 it runs early, but exchanges late."""
+    """Work beside a captured step runs early with the seed 2, and exchanges late; with 4 it is the other way round."""
     monkeypatch.setenv("ALPHA_EMULATED_SEED", str(seed))
     told = run_ranks(count, "data_parallel.py", "gone", emulated=emulated)
     for found in told:

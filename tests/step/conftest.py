@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-
 import pytest
 
 import alpha
@@ -29,7 +27,5 @@ def cuda() -> CudaDevice:
     assert isinstance(device, CudaDevice)
     if device.driver.why_no_capture:
         pytest.skip(device.driver.why_no_capture)
-    gc.collect()
-    gc.freeze()  # what is left is no garbage: the next test need not look through it
     device.graphs.close_dropped()
     return device

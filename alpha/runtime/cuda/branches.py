@@ -69,7 +69,7 @@ class Branches:
         self._end: Any = None  # of the second branch; None: it has joined
         self._first = Touched()  # since the point
         self._second = Touched()  # since it joined
-        self._given_away = Touched()  # by other libraries, for which the stream of the step alone waits
+        self._entered = False  # whether the second stream belongs to the capture
         self._waits = False  # whether `run` is expected, so that blocks of the first branch are held for it
         self._held: dict[bool, dict[int, Block]] = {False: {}, True: {}}  # blocks in use, by `running`
 
@@ -85,6 +85,7 @@ class Branches:
             self.running = True
             self._driver.switch(True)
             self._driver.wait_for(self._point)
+            self._entered = True
             result = function()
             self._go_back()
         except BaseException:
@@ -94,8 +95,9 @@ class Branches:
 
     def _go_back(self) -> None:
         if self.running:
-            self._driver.switch(True)
-            self._end = self._driver.record_event()
+            if self._entered:
+                self._driver.switch(True)
+                self._end = self._driver.record_event()
             self._waits = False
             self._driver.switch(False)
             self._held[False].clear()
@@ -109,16 +111,11 @@ class Branches:
         self._second = Touched()
         self._held[True].clear()
 
-    def note(self, read: Arrays, written: Arrays, given_away: bool = False) -> None:
-        """Order what is about to be recorded behind the work of the other branch, where their memory demands it.
-
-        given_away: it is work of another library, which may end later than what the step asks for next.
-        """
-        if given_away:
-            self._given_away.add(read, written)
+    def note(self, read: Arrays, written: Arrays) -> None:
+        """Order what is about to be recorded behind the work of the other branch, where their memory demands it."""
         if self._point is None:
             return
-        if self.running and (self._first.meets(read, written) or self._given_away.meets(read, written)):
+        if self.running and self._first.meets(read, written):
             self._driver.switch(False)
             self._mark()
             self._driver.switch(True)

@@ -25,7 +25,7 @@ from alpha.runtime.cuda.branches import Branches
 from alpha.runtime.cuda.driver import Driver
 from alpha.runtime.cuda.host_copies import SMALL_BYTES
 from alpha.runtime.cuda.scratch import MemoryPlan, Scratch, Trace
-from alpha.runtime.recording import EXCHANGE, About, Recording, StepValue, kind_of
+from alpha.runtime.recording import About, Recording, StepValue
 
 if TYPE_CHECKING:
     from alpha.runtime.cuda.cuda_device import CudaDevice
@@ -85,8 +85,7 @@ class CudaRecording(Recording):
         if self.branches is not None:
             only_read = {id(array) for array in _only_read(arrays, node[0], about)}
             reads = [array for array in used if id(array) in only_read]
-            written = [array for array in used if id(array) not in only_read]
-            self.branches.note(reads, written, given_away=kind_of(node[0]) == EXCHANGE)
+            self.branches.note(reads, [array for array in used if id(array) not in only_read])
 
 
 def _only_read(arrays: Sequence[DeviceArray], kind: str, about: tuple[About, Any] | None) -> Iterable[DeviceArray]:
@@ -289,13 +288,13 @@ def capture(
         scratch.begin(plan)
         device.driver.begin_capture()
         result = device.within(scratch, notes, step)
-        if notes.branches is not None:
-            notes.branches.join()
         try:
+            if notes.branches is not None:
+                notes.branches.join()
             handle = device.driver.end_capture()
         except DeviceError as error:  # a call beside Alpha has spoilt it
             raise CaptureError(f"the driver cannot capture it: {error}") from error
-        notes.branches = None  # the notes live as long as the graph, and the events of its streams need not
+        notes.branches = None  # the notes may live as long as the graph, and the events of its streams need not
         trace = scratch.finish()
         graph = StepGraph(device, notes, scratch.stats().peak, scratch.live_sizes(), trace, handle)
         device.graphs.remember(graph)
@@ -304,6 +303,7 @@ def capture(
     except BaseException:  # no `finally`, whose code may be cut off where no exception has come before
         if collecting:
             gc.enable()
+        notes.branches = None
         scratch.abandon()
         device.driver.abandon_capture()
         raise

@@ -10,7 +10,7 @@ from helpers import assert_close
 
 import alpha
 from alpha.core.primitive import shares_memory
-from alpha.ops.kernel.multi_tensor import CHUNK, MOST_LISTS, TABLES, table_writer
+from alpha.ops.kernel.multi_tensor import CHUNK, CONSTANTS, MOST_LISTS, TABLES, table_writer
 from alpha.optim.adam import AdamRule, adam_update
 from alpha.optim.fused import Decay
 from alpha.optim.sgd import SgdRule, sgd_update
@@ -161,4 +161,5 @@ def test_a_step_with_many_groups_finds_its_tables_again() -> None:
     device: Any = alpha.get_device("cuda")
     with recording.recorded(recording.Recording(False)):
         first, again = ([_device_table(device, ((i,),), (1,)) for i in range(1000)] for _ in range(2))
+    CONSTANTS.clear()
     assert [*map(id, first)] == [*map(id, again)]

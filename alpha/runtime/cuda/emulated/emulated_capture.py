@@ -42,8 +42,7 @@ class Capture(Generic[Node]):
 
     def add(self, node: Node) -> None:
         """Record a node."""
-        if self.stream not in self._begun:
-            raise DeviceError(f"stream {self.stream} waits for nothing of the capture, so it is no part of it")
+        self._check()
         behind = self._behind[self.stream]
         self._after[self.stream].append(tuple(behind))
         behind[self.stream] += 1
@@ -51,7 +50,12 @@ class Capture(Generic[Node]):
 
     def mark(self) -> Mark:
         """The point that the stream has reached."""
+        self._check()
         return Mark(self, tuple(self._behind[self.stream]))
+
+    def _check(self) -> None:
+        if self.stream not in self._begun:
+            raise DeviceError(f"stream {self.stream} waits for nothing of the capture, so it is no part of it")
 
     def wait(self, mark: Mark) -> None:
         """Let what is recorded on this stream from here on begin behind a point of any stream."""
