@@ -66,7 +66,7 @@ def garbage_of_earlier_modules() -> None:
     """Collect the garbage of earlier modules, once.
 
     What is still alive, thousands of tests among it, is not looked through again: the arena collects garbage whenever
-    memory is short. It is never collected either, if it becomes garbage in a circle later.
+    memory is short. So a cycle of references among it is never collected, if it becomes garbage later.
     """
     gc.collect()
     gc.freeze()

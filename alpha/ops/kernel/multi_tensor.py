@@ -213,8 +213,8 @@ def table_writer(
 ) -> Callable[[], Array]:
     """Function that gives the table of these addresses; a new table is written into memory that is there now.
 
-    A table that is given is right until `TABLES` others of the same sizes were given. A launch that
-    reads it comes next, and a step that is recorded hears that this one uses the arrays `used`.
+    A table that is given is right until `TABLES` others of the same sizes were given. A launch that reads it comes
+    next. If a step is recorded, it notes that this launch uses the arrays `used`.
     """
     if recording.active() is not None:
         constant = _constant_table(device, addresses, sizes)

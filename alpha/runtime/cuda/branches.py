@@ -56,7 +56,8 @@ class Branches:
     """The work beside the other work of a step that is being captured.
 
     An interrupt in the lines that change the stream loses no order: the way back to the stream of the step may be gone
-    twice, and the last thing that it does is to note that it has arrived.
+    twice, and the last thing that it does is to note that it has arrived. If the interrupt comes just behind the first
+    wait of the second stream, that stream does not join, and the driver refuses the capture.
 
     Attributes:
         running: whether what is recorded now belongs to the second branch.
@@ -69,7 +70,7 @@ class Branches:
         self._end: Any = None  # of the second branch; None: it has joined
         self._first = Touched()  # since the point
         self._second = Touched()  # since it joined
-        self._entered = False  # whether the second stream belongs to the capture
+        self._entered = False  # whether the second stream belongs to the capture: it waits for an event of it
         self._waits = False  # whether `run` is expected, so that blocks of the first branch are held for it
         self._held: dict[bool, dict[int, Block]] = {False: {}, True: {}}  # blocks in use, by `running`
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import alpha
-from alpha.errors import DeviceError
+from alpha.errors import CaptureError, DeviceError
 from alpha.runtime.cuda.branches import Branches
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 from alpha.runtime.cuda.emulated.emulated_capture import BESIDE, ORDERS, STEP, Capture, Mark
+from alpha.runtime.cuda.graphs import CudaRecording, capture
 
 CELL = 512
 
@@ -326,6 +327,42 @@ def test_the_seed_says_what_runs_first(monkeypatch: pytest.MonkeyPatch, seed: in
     driver = EmulatedDriver()
     assert driver.preferred == preferred
     driver.close()
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_branches_end_with_the_capture(driver: EmulatedDriver, fails: bool) -> None:
+    """Branches hold events of the driver. What the driver refuses when they join is an error of the capture."""
+    device: Any = alpha.get_device("cuda")
+    notes = CudaRecording(device, capturing=True)
+
+    def step() -> None:
+        assert notes.branches is not None
+        notes.branches.fork()
+        notes.branches.run(lambda: None)
+        if fails:
+            notes.branches._end = Capture[Any]().mark()  # as if the second stream belonged to another capture
+
+    with pytest.raises(CaptureError, match="another capture") if fails else nullcontext():
+        capture(device, notes, step, None)
+    assert notes.branches is None
+
+
+def test_an_exchange_waits_for_the_gradient_that_it_sends(driver: EmulatedDriver) -> None:
+    """A large gradient is given to another library as it is, without a copy on the stream of the step before."""
+    device: Any = alpha.get_device("cuda")
+    notes = CudaRecording(device, capturing=True)
+
+    def step() -> None:
+        gradient, other = (alpha.zeros(4, device="cuda").array for _ in range(2))
+        assert notes.branches is not None
+        notes.branches.fork()
+        notes.branches.run(lambda: device.driver.fill(gradient.address, 0, 16) or notes.note([gradient], "fill", 0))
+        notes.note([other], "all_reduce", 1)
+        assert notes.branches._end is not None
+        notes.note([gradient], "all_reduce", 1)
+        assert notes.branches._end is None
+
+    capture(device, notes, step, None)
 
 
 def test_there_is_one_stream_without_a_capture(driver: EmulatedDriver) -> None:
