@@ -12,11 +12,14 @@
 // part[0, z, c] and part[1, z, c], and the last block that comes to a tile of columns adds up the parts in their order.
 // `state` has a word per tile that is 0 before and again at the end.
 // Grid: (tiles = ceil(C / (VECTOR tx)), splits). Block: (tx, ty), at most 512 threads, ty a power of two.
-// Shared memory: two packs per thread.
+// Shared memory: two packs per thread, with LIMIT 1 three.
+// LIMIT 1: part[2, z, c] is the largest finite magnitude of dZ in the segment, and `limit` gets the bits of a limit of
+//   the magnitudes of dX (gradient_sums.cuh). Blocks meet in `limit_state`, two words as `state`. Else 0.
 // merge_gradient_sums: the same from the sums of `parts` parts of the rows, part (2, parts, C), which a convolution
-//   wrote on its way (conv2d/sm90/first_step.cuh). Grid: ceil(C / 2). Block: (2, 256).
+//   wrote on its way (conv2d/sm90/first_step.cuh), and with LIMIT 1 from the largest magnitude of dZ, whose bits are in
+//   `most`. Grid: ceil(C / 2). Block: (2, 256).
 // Macros: TYPE float | bfloat16; VECTOR 1 | 4 | 8 (only NOT_RECTIFIED) divides C, arrays are aligned
-// to packs; RECTIFIED as above.
+// to packs; RECTIFIED, LIMIT as above.
 #include "batchnorm/gradient_rows.cuh"
 #include "batchnorm/gradient_sums.cuh"
 #include "common/many_lanes.cuh"
@@ -26,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
                   const T* __restrict__ dY, const T* __restrict__ X, const T* __restrict__ Y,
                   const T* __restrict__ residual, const float* __restrict__ mean, const float* __restrict__ var,
                   const float* __restrict__ weight, const float* __restrict__ bias, float eps, float smallest,
-                  float slope, float bound, int R, int C, int rows) {
+                  float slope, float bound, int R, int C, int rows, unsigned* limit, unsigned* limit_state) {
   __shared__ Sums<V> shared[COLUMN_THREADS];
   const int c = (blockIdx.x * blockDim.x + threadIdx.x) * V;
   const Segment segment = segment_rows(blockIdx.y, rows, R);
@@ -48,17 +51,24 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
       sums.g += g;
 #pragma unroll
       for (int i = 0; i < V; i++) sums.gx.v[i] += g.v[i] * centred(row, normalized, undone, i);
+      sums.see(g);
     });
   }
-  finish_sums<!UNDONE>(sums, shared, dweight, dbias, part, state, var, eps, c, C);
+  finish_sums<!UNDONE>(sums, shared, dweight, dbias, part, state, var, eps, c, C,
+                       {limit, limit_state, var, weight, eps, R, nullptr});
 }
 
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     merge_gradient_sums(float* __restrict__ dweight, float* __restrict__ dbias, const float* __restrict__ part,
-                        const float* __restrict__ var, float eps, int C, int parts) {
+                        const float* __restrict__ var, float eps, int C, int parts, const float* __restrict__ weight,
+                        const unsigned* __restrict__ most, int R, unsigned* limit, unsigned* limit_state) {
   __shared__ Sums<1> shared[COLUMN_THREADS];
   const int c = blockIdx.x * blockDim.x + threadIdx.x;
-  Sums<1> sums = lane_sums<1>(part, parts, C, c, c < C);
+  const GradientLimit limits = {limit, limit_state, var, weight, eps, R, most};
+  Sums<1> sums = lane_sums<1, false>(part, parts, C, c, c < C);
   reduce_many_lanes(sums, shared);
-  if (c < C && threadIdx.y == 0) store_gradients<!UNDONE>(dweight, dbias, sums, var, eps, c);
+  unsigned word = 0;
+  if (c < C && threadIdx.y == 0) word = store_gradients<!UNDONE>(dweight, dbias, sums, var, eps, c, limits);
+  if (LIMIT && threadIdx.y * blockDim.x + threadIdx.x < 32)
+    write_largest_of_first_warps(limit, limit_state, word, gridDim.x);
 }

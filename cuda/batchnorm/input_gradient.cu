@@ -9,13 +9,15 @@
 // threads. No shared memory: a thread keeps its columns' numbers.
 // Macros: TYPE float | bfloat16; VECTOR 1 | 4 divides C, arrays are aligned to packs; RECTIFIED any but FROM_Y;
 // BEHIND 0 | 1, which needs X; MAGNITUDE 1: `magnitude` gets the bits of the largest finite magnitude of dX, see
-// fp16_terms.cuh, and the blocks meet in two words `state`, which are 0 before and again at the end; else 0.
+// fp16_terms.cuh, and the blocks meet in two words `state`, which are 0 before and again at the end; else 0. HALF 1
+// (MAGNITUDE 0, VECTOR above 1): `half` (R, C) gets dX in fp16, by the scale of `limit`, a limit of its magnitudes
+// (gradient_sums.cuh); else 0.
 #include "batchnorm/gradient_rows.cuh"
+#include "batchnorm/half.cuh"
 #include "batchnorm/input_gradient.cuh"
-#include "common/fp16_terms.cuh"
 #include "common/largest.cuh"
 
-constexpr bool BEHIND = ALPHA_BEHIND, MAGNITUDE = ALPHA_MAGNITUDE;
+constexpr bool BEHIND = ALPHA_BEHIND, MAGNITUDE = ALPHA_MAGNITUDE, HALF = ALPHA_HALF;
 
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     input_gradient(T* __restrict__ dX, unsigned* magnitude, unsigned* state, const T* __restrict__ dY,
@@ -23,9 +25,10 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
                    const float* __restrict__ mean, const float* __restrict__ var, const float* __restrict__ weight,
                    const float* __restrict__ bias, const float* __restrict__ dweight, const float* __restrict__ dbias,
                    float eps, float smallest, float slope, float bound, float behind_slope, float behind_bound, int R,
-                   int C, int rows, int batch) {
+                   int C, int rows, int batch, uint16_t* __restrict__ half, const unsigned* __restrict__ limit) {
   const int c = (blockIdx.y * blockDim.x + threadIdx.x) * V;
   unsigned largest = 0;
+  const float scale = HALF ? half_scale(*limit) : 1;
   if (c < C) {
     const Normalization<V> normalized(mean, var, weight, RECTIFIED == FROM_X ? bias : nullptr, eps, c);
     const Undone<V> undone = UNDONE ? Undone<V>(weight, bias, slope, smallest, c) : Undone<V>();
@@ -51,6 +54,7 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
         if (MAGNITUDE) largest = max(largest, finite_magnitude(g.v[i]));
       }
       store_pack(dX + size_t(r) * C + c, g);
+      if constexpr (HALF) store_half(half + size_t(r) * C + c, g, scale);
     });
   }
   if (MAGNITUDE) write_largest(magnitude, state, largest, gridDim.x * gridDim.y);

@@ -13,7 +13,15 @@
 #include "batchnorm/gradient_sums.cuh"
 #include "batchnorm/pooled.cuh"
 
-extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
+// Blocks that share an SM: with two a thread has 64 registers. On most architectures they do not suffice for
+// large windows of floats beside the numbers of a rectifier.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 800 && __CUDA_ARCH__ != 900
+constexpr int BLOCKS = RECTIFIED == FROM_X && sizeof(T) == 4 && ALPHA_FH * ALPHA_FW > 4 ? 1 : 2;
+#else
+constexpr int BLOCKS = 2;
+#endif
+
+extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, BLOCKS)
     pool_gradient_sums(float* dweight, float* dbias, float* part, unsigned* state, const T* __restrict__ dY,
                        const Tap* __restrict__ I, const T* __restrict__ X, const float* __restrict__ mean,
                        const float* __restrict__ var, const float* __restrict__ weight, const float* __restrict__ bias,
@@ -42,5 +50,5 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
       for (int i = 0; i < V; i++) sums.gx.v[i] += g.v[i] * (row.x.v[i] - normalized.mean.v[i]);
     });
   }
-  finish_sums<true>(sums, shared, dweight, dbias, part, state, var, eps, c, C);
+  finish_sums<true>(sums, shared, dweight, dbias, part, state, var, eps, c, C, GradientLimit{});
 }

@@ -12,11 +12,17 @@
 //   (conv2d/sm90/statistics.cuh), of counts[z] rows each. Grid and block: as for merge_statistics.
 // If the sum of the squared deviations of a column is too large for a float, both read X once more: the variance is the
 // sum divided by R, which may be small enough.
+// LIMIT 1: both also write the bits of a limit of the magnitudes of X normalised, the largest |weight| sqrt(R) + |bias|
+// of a column of finite ones: no deviation is above sqrt(R) standard deviations. Blocks meet in two words `state`,
+// which are 0 before and again at the end. Else 0.
 #include "batchnorm/statistics.cuh"
+#include "common/fp16_terms.cuh"
+#include "common/largest.cuh"
 #include "common/many_lanes.cuh"
 
 using T = ALPHA_TYPE;
 constexpr int V = ALPHA_VECTOR;
+constexpr bool LIMIT = ALPHA_LIMIT;
 
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     statistics(float* __restrict__ part, const T* __restrict__ X, int R, int C, int rows) {
@@ -57,14 +63,30 @@ __device__ __forceinline__ float scaled_squares(const T* X, float mean, int R, i
   return squares.v[0];
 }
 
+// Where the limit of the magnitudes of the result goes, and what it follows from.
+struct Limit {
+  unsigned *bits, *state;
+  const float *weight, *bias;
+
+  // Writes it. All threads of the block call it; column c is counted if the thread `has_column`.
+  __device__ __forceinline__ void write(int c, bool has_column, int R) const {
+    if (!LIMIT || threadIdx.y * blockDim.x + threadIdx.x >= 32) return;
+    const float w = has_column ? fabsf(weight[c]) : 0.f, b = has_column ? fabsf(bias[c]) : 0.f;
+    const unsigned word = finite_limit(w * sqrtf(float(R)) + b, isfinite(w) && isfinite(b));
+    write_largest_of_first_warps(bits, state, word, gridDim.x);
+  }
+};
+
 // Merges the statistics of `splits` parts, of count(z) rows each, to those of all rows; a block takes blockDim.x
 // columns.
 template <class Count>
 __device__ __forceinline__ void merge(float* mean, float* var, const float* part, const T* X, float* running_mean,
-                                      float* running_var, float momentum, int R, int C, int splits, Count count) {
+                                      float* running_var, float momentum, int R, int C, int splits, const Limit& limit,
+                                      Count count) {
   __shared__ Statistics<1> shared[COLUMN_THREADS];
   const int c = blockIdx.x * blockDim.x + threadIdx.x;
   const bool writes = c < C && threadIdx.y == 0, updates = writes && running_mean != nullptr;
+  limit.write(c, writes, R);
   const float old_mean = updates ? running_mean[c] : 0, old_var = updates ? running_var[c] : 0;
   Statistics<1> found = {};
   if (c < C)
@@ -96,8 +118,10 @@ __device__ __forceinline__ void merge(float* mean, float* var, const float* part
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     merge_statistics(float* __restrict__ mean, float* __restrict__ var, const float* __restrict__ part,
                      const T* __restrict__ X, float* running_mean, float* running_var, float momentum, int R, int C,
-                     int rows, int splits) {
-  merge(mean, var, part, X, running_mean, running_var, momentum, R, C, splits, [=](int z) {
+                     int rows, int splits, unsigned* limit, unsigned* state, const float* __restrict__ weight,
+                     const float* __restrict__ bias) {
+  const Limit limits = {limit, state, weight, bias};
+  merge(mean, var, part, X, running_mean, running_var, momentum, R, C, splits, limits, [=](int z) {
     const Segment segment = segment_rows(z, rows, R);
     return float(segment.stop - segment.start);
   });
@@ -106,6 +130,9 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     merge_counted_statistics(float* __restrict__ mean, float* __restrict__ var, const float* __restrict__ part,
                              const float* __restrict__ counts, const T* __restrict__ X, float* running_mean,
-                             float* running_var, float momentum, int R, int C, int splits) {
-  merge(mean, var, part, X, running_mean, running_var, momentum, R, C, splits, [=](int z) { return counts[z]; });
+                             float* running_var, float momentum, int R, int C, int splits, unsigned* limit,
+                             unsigned* state, const float* __restrict__ weight, const float* __restrict__ bias) {
+  const Limit limits = {limit, state, weight, bias};
+  merge(mean, var, part, X, running_mean, running_var, momentum, R, C, splits, limits,
+        [=](int z) { return counts[z]; });
 }

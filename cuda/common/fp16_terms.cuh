@@ -38,6 +38,11 @@ __device__ __forceinline__ unsigned finite_magnitude(float x) {
   return magnitude < 0x7f800000u ? magnitude : 0;
 }
 
+// The bits of a limit that is computed from finite numbers, as if floats had no end; 0 if one of them is not `finite`.
+__device__ __forceinline__ unsigned finite_limit(float limit, bool finite) {
+  return finite ? __float_as_uint(fminf(limit, 3.402823466e+38f)) : 0;
+}
+
 // The scale of an array whose largest finite magnitude has these bits; 1 if all of its finite numbers are zeros.
 __device__ __forceinline__ float half_scale(unsigned absmax_bits) {
   if (absmax_bits == 0) return 1.f;

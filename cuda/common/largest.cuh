@@ -38,6 +38,13 @@ __device__ __forceinline__ void write_largest_of_blocks(unsigned* out, unsigned*
   state[1] = 0;
 }
 
+// The same for the largest of the words of the first warp of a block, all of whose threads must call it.
+__device__ __forceinline__ void write_largest_of_first_warps(unsigned* out, unsigned* state, unsigned word,
+                                                             unsigned blocks) {
+  word = warp_largest(word);
+  if (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0) write_largest_of_blocks(out, state, word, blocks);
+}
+
 // The same for the largest of the words of all threads, all of which must call it.
 __device__ __forceinline__ void write_largest(unsigned* out, unsigned* state, unsigned word, unsigned blocks) {
   word = block_largest(word);

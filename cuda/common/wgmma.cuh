@@ -53,6 +53,10 @@ template <int b_transposed, int R>
 void wgmma_bf16(float (&d)[R], const uint32_t (&a)[4], uint64_t b, int scale) {
   alpha_emulation::start_wgmma<alpha_emulation::Bf16, R>(d, a, 0, b, scale, false, b_transposed);
 }
+template <int a_transposed, int b_transposed, int R>
+void wgmma_f16(float (&d)[R], uint64_t a, uint64_t b, int scale) {
+  alpha_emulation::start_wgmma<alpha_emulation::F16, R>(d, nullptr, a, b, scale, a_transposed, b_transposed);
+}
 template <int b_transposed, int R>
 void wgmma_f16(float (&d)[R], const uint32_t (&a)[4], uint64_t b, int scale) {
   alpha_emulation::start_wgmma<alpha_emulation::F16, R>(d, a, 0, b, scale, false, b_transposed);
@@ -127,6 +131,12 @@ __device__ __forceinline__ void setmaxnreg_decrease() {
                                   "{%" #p0 ", %" #p1 ", %" #p2 ", %" #p3 "}, %" #p4, p5, ", %" #p6)                \
                  : ALPHA_O##R                                                                                      \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale), "n"(b_transposed));             \
+  }                                                                                                                \
+  template <int a_transposed, int b_transposed>                                                                    \
+  __device__ __forceinline__ void wgmma_f16(float (&d)[R], uint64_t a, uint64_t b, int scale) {                    \
+    asm volatile(ALPHA_WGMMA_TEXT("m64n" #N "k16", "f32.f16.f16", R, "%" #p0 ", %" #p1, p2, ", %" #p3 ", %" #p4)   \
+                 : ALPHA_O##R                                                                                      \
+                 : "l"(a), "l"(b), "r"(scale), "n"(a_transposed), "n"(b_transposed));                              \
   }                                                                                                                \
   template <int b_transposed>                                                                                      \
   __device__ __forceinline__ void wgmma_f16(float (&d)[R], const uint32_t (&a)[4], uint64_t b, int scale) {        \

@@ -45,6 +45,7 @@ import axes_geometry  # noqa: E402
 import conv2d_cases  # noqa: E402
 import conv2d_steps  # noqa: E402
 import grouped_geometry  # noqa: E402
+import half_cases  # noqa: E402
 import ping_pong_cases  # noqa: E402
 import primitive_calls  # noqa: E402
 import test_bfloat16  # noqa: E402
@@ -97,6 +98,8 @@ def record(arch: str) -> dict[Launch, int]:
     run_padded(on)
     for name, arguments in primitive_cases():
         primitive_calls.run(REGISTRY[name], on, arguments)
+    for half_case in half_cases.CASES:
+        half_case.run(on)
     for network in networks():
         for precision in alpha.core.numerics.PRECISIONS:
             with alpha.precision(precision):

@@ -41,9 +41,11 @@ from alpha.runtime.cuda.planning.driver_dry import DryDevice, DryDriver, dry_pro
 from alpha.runtime.cuda.scratch import WORKSPACE_BYTES
 from alpha.runtime.registry import standing_in
 
-MOST_CALLS = 7_500  # of Python functions in a step of about 230 launches; ten for each first step that is taken
-# of memory that the step asks for; 353 in tf32 if no outputs share one and no workspaces are kept
-MOST_BLOCKS = {"float32": 251, "tf32": 214, "bf16": 193}
+# of Python functions in a step of about 230 launches; ten for each first step that is taken. In tf32 fp16 copies of
+# activations and gradients are made, too, and what there is of an operand is asked for
+MOST_CALLS = {"float32": 7_550, "tf32": 7_800, "bf16": 7_550}
+# of memory that the step asks for; in tf32 with the copies
+MOST_BLOCKS = {"float32": 251, "tf32": 271, "bf16": 193}
 ALLOCATE = Arena.allocate.__code__
 WARM_STEPS = 12  # after which a step asks for the same memory as the one before
 MOST_SECONDS = 0.1  # many times what a step takes on a computer that has nothing else to do
@@ -126,7 +128,7 @@ def test_a_warm_step_makes_few_python_calls(precision: str) -> None:
         driver.launched = 0
         step()
         assert 180 < driver.launched < 280
-        assert total <= MOST_CALLS, f"{total} Python calls for {driver.launched} launches"
+        assert total <= MOST_CALLS[precision], f"{total} Python calls for {driver.launched} launches"
         assert blocks <= MOST_BLOCKS[precision], f"{blocks} blocks for {driver.launched} launches"
         assert least_seconds(step, 5) < MOST_SECONDS
 

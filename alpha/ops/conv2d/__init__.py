@@ -24,7 +24,7 @@ from alpha.core.primitive import Array, on_every_device
 from alpha.core.tensor import Tensor
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.launch import prepare
-from alpha.ops.conv2d.magnitudes import Magnitudes, finds_magnitude, needs_magnitude
+from alpha.ops.conv2d.magnitudes import PACK, Magnitudes, finds_magnitude, needs_magnitude
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.plan import cuda_target as cuda_target
 from alpha.ops.conv2d.problem import FORWARD, INPUT, PLAIN, WEIGHT, WITH_MAGNITUDE, WITH_STATISTICS, Epilogue, Target
@@ -157,6 +157,10 @@ class Convolution(RectifierFunction):
 
     offers_first_step = False
     has_statistics = False  # whether the kernel also computes the channel statistics of Y
+    # whether an fp16 copy of the gradient of Y is of use; with one tap it saves less than preparing the filter takes
+    reads_half = False
+    # whether a copy of the result of a batch normalisation of Y is of use: the next convolution is mostly like this one
+    next_reads_half = False
     rectified_by: Rectifier | None = None
     _magnitude: Array | None = None  # that of X, if the forward pass has found it, in a mode other than "fast"
     product: Callable[..., Array]
@@ -190,9 +194,12 @@ class Convolution(RectifierFunction):
         if negative_slope != 1:
             self.rectified_by, self.offers_first_step = Rectifier(negative_slope), True
         self.precision = get_precision()
+        if self.precision == "tf32" and isinstance(shape, ConvShape):  # and no sum over axes of other kernels
+            self.next_reads_half = shape.groups == 1 and shape.taps > 1
+            self.reads_half = self.next_reads_half and shape.IC % PACK == 0
         self.dtypes: list[Any] = [None if array is None else array.dtype for array in (X, W, b)]
         X, W = cast_operands(self.name.lower(), self.precision, X, W)
-        self.magnitudes = Magnitudes(W)
+        self.magnitudes = Magnitudes(W, limits=self.precision == "tf32")
         self.magnitudes.note(X, magnitude)
         return X, W
 
@@ -220,6 +227,11 @@ class Convolution(RectifierFunction):
         self._maker = output
         if rest:
             self._saved, self._again = (X, W, None), {2: self.made_again(output)}
+
+    def free(self) -> None:
+        super().free()
+        self.magnitudes.forget()
+        self._magnitude = None
 
     def backward(self, dY: Array) -> Any:
         X, W = self.saved[:2]

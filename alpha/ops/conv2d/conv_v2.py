@@ -9,7 +9,7 @@ from alpha.ops.conv2d.hopper.output_tiles import position_tile
 from alpha.ops.conv2d.hopper.ping_pong import tiles_in_turns
 from alpha.ops.conv2d.mma_sync import Order, _length, longest_first, pixel_launch
 from alpha.ops.conv2d.partial_sums import tiles_of
-from alpha.ops.conv2d.prepare import filter_terms, map_filters, map_images, map_weight
+from alpha.ops.conv2d.prepare import IN_FP16, filter_terms, fp16_terms, map_filters, map_images, map_weight
 from alpha.ops.conv2d.problem import ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape, as_struct, trimmed_taps
 from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan, Table
@@ -29,14 +29,18 @@ def plan_sm90(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     prepare: tuple[KernelLaunch, ...] = ()
     workspaces = {}
     if tile.math.in_fp16:
-        terms, workspaces["P"] = filter_terms("filter_terms", s, (s.OC, s.IC), tile.math.terms)
+        terms, workspaces["P"] = filter_terms("filter_terms", s, (s.OC, s.IC), tile.math.terms, not tile.prepared)
         prepare = (terms,)
         B = map_filters("P", (64, 1, tile.BN, tile.math.terms))
+        if tile.prepared:
+            made, copies = fp16_terms(p, 0, tile.math.terms)
+            prepare, workspaces = (*prepare, *made), {**workspaces, **copies}
     else:
         B = map_weight(s.W, (tile.BK, 1, tile.BN, 1))
     residues = range(min(s.sw, s.FW))
     phases = tuple((r - s.pw) % s.sw for r in residues)
-    A = map_images("X", s.X, s.sw, phases, tuple(output.box(r) for r in residues))
+    boxes = tuple(output.box(r) for r in residues)
+    A = map_images(IN_FP16["X"] if tile.prepared else "X", s.X, s.sw, phases, boxes)
     product = OutputTilesLaunch("conv_v2_sm90", tile, output, s, A, B, target, p.epilogue)
     return product.plan(v, {"Y": p.result}, prepare, workspaces)
 

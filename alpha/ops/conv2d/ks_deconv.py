@@ -9,7 +9,15 @@ from alpha.ops.conv2d.hopper.output_tiles import position_tile
 from alpha.ops.conv2d.hopper.ping_pong import tiles_in_turns
 from alpha.ops.conv2d.mma_sync import Order, longest_first, pixel_launch
 from alpha.ops.conv2d.partial_sums import tiles_of
-from alpha.ops.conv2d.prepare import filter_terms, map_filters, map_images, map_weight, split_filter
+from alpha.ops.conv2d.prepare import (
+    IN_FP16,
+    filter_terms,
+    fp16_terms,
+    map_filters,
+    map_images,
+    map_weight,
+    split_filter,
+)
 from alpha.ops.conv2d.problem import ConvProblem, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape, as_struct
 from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan, Table, TensorMaps
@@ -31,9 +39,12 @@ def plan_sm90(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     workspaces = {}
     B: TensorMaps | None
     if tile.math.in_fp16:
-        terms, workspaces["P"] = filter_terms("split_filter_terms", s, (s.IC, s.OC), tile.math.terms)
+        terms, workspaces["P"] = filter_terms("split_filter_terms", s, (s.IC, s.OC), tile.math.terms, not tile.prepared)
         prepare = (terms,)
         B = map_filters("P", (64, 1, tile.BN, tile.math.terms))
+        if tile.prepared:
+            made, copies = fp16_terms(p, 0, tile.math.terms)
+            prepare, workspaces = (*prepare, *made), {**workspaces, **copies}
     elif not reads_weight(s, tile, target.num_sms):
         split, workspaces["C"] = split_filter(p)
         prepare = (split,)
@@ -41,7 +52,8 @@ def plan_sm90(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     else:  # input channels contiguous
         B = None if tile.math is MathMode.TF32 else map_weight(s.W, (64, 1, 64, 1))
     residues = range(s.sw)
-    A = map_images("dY", s.Y, 1, (0,) * s.sw, tuple(output.box(r) for r in residues))
+    boxes = tuple(output.box(r) for r in residues)
+    A = map_images(IN_FP16["dY"] if tile.prepared else "dY", s.Y, 1, (0,) * s.sw, boxes)
     product = OutputTilesLaunch("ks_deconv_sm90", tile, output, s, A, B, target, p.epilogue)
     return product.plan(v, {"dX": p.result}, prepare, workspaces)
 

@@ -18,18 +18,31 @@ from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array
 from alpha.ops.conv2d.magnitudes import known_magnitudes
 from alpha.ops.conv2d.plan import cuda_target, named_operands, plan_configuration
-from alpha.ops.conv2d.problem import PLAIN, UNKNOWN, WEIGHT, Configuration, ConvProblem, Epilogue, Known, Target
-from alpha.ops.conv2d.select.choose import choose
+from alpha.ops.conv2d.problem import PLAIN, UNKNOWN, WEIGHT, Configuration, ConvProblem, Epilogue, Given, Known, Target
+from alpha.ops.conv2d.select.choose import choose, not_much_slower
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.step_form import StepForm
 from alpha.ops.kernel.casts import as_float32, require_float32, require_same_float
 from alpha.ops.kernel.plan import Plan
 from alpha.runtime import Device
 
+MORE_FOR_STEP = 0.4  # of the time in which a kernel of its own would read and write the arrays of a first step
+
 
 def plan(problem: ConvProblem, target: Target) -> Plan:
-    """Plan that runs for a problem on a GPU, with the configuration that `choose` takes."""
-    return plan_configuration(problem, configuration_for(problem, target), target)
+    """Plan that runs for a problem on a GPU, with the configuration that `choose` takes.
+
+    If that reads an fp16 copy, and its kernel does not take the first step that is asked for, one that takes it may be
+    a little slower. In other precisions this gains nothing, as was measured.
+    """
+    v = configuration_for(problem, target)
+    made, step = plan_configuration(problem, v, target), problem.epilogue.step
+    if step is None or made.facts.get("takes step") or not v.reads_half or config.CONV_KERNEL.get():
+        return made
+    moved = problem.result.nbytes * (2 + len(step.maps))
+    others = not_much_slower(v, problem.shape, target, problem.precision, problem.known, MORE_FOR_STEP * moved)
+    plans = (plan_configuration(problem, other, target) for other in others)
+    return next((p for p in plans if p.facts.get("takes step")), made)
 
 
 def configuration_for(problem: ConvProblem, target: Target) -> Configuration:
@@ -78,7 +91,11 @@ def prepare(
         bias = _aligned(as_float32(bias))
         require_float32("conv2d: bias", bias)
     epilogue = bias is not None, slope != 1, also.statistics, also.step, also.magnitude
-    known = known_magnitudes(first, second) if operator == WEIGHT and first.dtype is FLOAT32 else UNKNOWN
+    known = UNKNOWN
+    if first.dtype is FLOAT32 and (operator == WEIGHT or precision == "tf32"):
+        known = known_magnitudes(first, second)
+        if operator != WEIGHT and known[0] != Given.HALF:
+            known = UNKNOWN  # every configuration that needs a magnitude would gain the same
     made = _cached_plan(operator, s, precision, epilogue, (first.dtype, gradient), known, first.device, _settings())
     return made, named_operands(made, operator, (first, second), bias, slope)
 

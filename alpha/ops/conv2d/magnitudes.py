@@ -17,6 +17,9 @@ of convolutions with a rectifier do. It is then `array.magnitude`, which is true
 - of a tensor's array, if the tensor's version is 0 (`magnitude_of`), because every operator that writes in place
   raises it, and if no other library has the memory, too, whose writes raise nothing;
 - of a gradient, unless it came from the user or another one was added to it: alpha/autograd/engine.py then forgets it.
+
+In "tf32" a kernel of batch normalisation may write a copy of what it makes in fp16, `array.magnitude.half`. The
+magnitude is then a limit of the magnitudes of the array, from which the scale of the copy follows.
 """
 
 from __future__ import annotations
@@ -32,46 +35,58 @@ from alpha.autograd.derived import Kind, ask
 from alpha.core.numerics import FLOAT32
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
-from alpha.ops.conv2d.problem import UNKNOWN, Known
+from alpha.ops.conv2d.problem import UNKNOWN, Given, Known
 from alpha.ops.kernel.multi_tensor import count_chunks
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, State, Table
 from alpha.ops.kernel.sums import MEETING_STATE
 from alpha.runtime import recording
 from alpha.runtime.device import HostArray
 
+PACK = 8  # channels of an fp16 copy that are read together
 _STATE = State(lambda: np.zeros(3, np.uint32))  # in which the blocks of a launch meet; each launch leaves it zero
 
 
 class Magnitudes:
-    """The magnitudes that were computed, by array. It keeps no array alive.
+    """The magnitudes that were computed, by array. It keeps no array alive, but magnitudes, and copies beside them.
 
     Args:
         weight: the array whose magnitude an optimizer may keep, if an operator needs it.
+        limits: whether a limit of the magnitudes will do, as there is beside an fp16 copy. With two fp16 terms small
+            numbers would lose bits by its scale.
     """
 
-    def __init__(self, weight: Array | None = None) -> None:
+    def __init__(self, weight: Array | None = None, limits: bool = False) -> None:
         self._found: dict[ref[Array], Array] = {}
+        self._limits = limits
         self._weight = None if weight is None else ref(weight)
         self._outer: Token[Magnitudes | None] | None = None
 
     def copy(self) -> Magnitudes:
         """A copy with the magnitudes known so far. What one of them computes later is unknown to the other."""
-        other = Magnitudes()
+        other = Magnitudes(limits=self._limits)
         other._found, other._weight = self._found.copy(), self._weight
         return other
 
     def note(self, array: Array, magnitude: Array | None) -> None:
         """Take a magnitude that is known; None: it is not."""
-        if magnitude is not None:
+        if magnitude is not None and (self._limits or magnitude.half is None):
             self._found[ref(array)] = magnitude
+
+    def forget(self) -> None:
+        """Drop all of them."""
+        self._found.clear()
 
     def known(self, array: Array) -> Array | None:
         """The magnitude of an array that was computed or noted; None if it was not."""
         return self._found.get(ref(array)) if self._found else None
 
     def knows(self, a: Array, b: Array) -> Known:
-        """True for each of the two arrays whose magnitude has been computed or noted."""
-        return ref(a) in self._found, ref(b) in self._found
+        """The things that were computed or noted of each of the two arrays."""
+        of_a, of_b = self._found.get(ref(a)), self._found.get(ref(b))
+        return (
+            Given.NOTHING if of_a is None else Given.MAGNITUDE if of_a.half is None else Given.HALF,
+            Given.NOTHING if of_b is None else Given.MAGNITUDE if of_b.half is None else Given.HALF,
+        )
 
     def __enter__(self) -> Magnitudes:
         self._outer = _current.set(self)
@@ -124,8 +139,41 @@ def magnitude_parts(
     return (ArrayArg("magnitude"), MEETING_STATE) if found else (None, None), {"MAGNITUDE": int(found)}, outputs
 
 
+# Whether a kernel that can write an fp16 copy of its result beside it (`Given.HALF`) does so. A batch normalisation
+# asks for that of its gradient if the convolution in front of it reads it (`Convolution.reads_half`), and for that of
+# its result if the next one probably does (`next_reads_half`). The copy of a result stays for the backward pass, so it
+# is made in the memory mode "fast" alone.
+HALVES: ContextVar[bool] = ContextVar("alpha_halves", default=False)
+
+
+def found_beside(
+    X: Array, shape: tuple[int, ...], vector: int, residual: Array | None = None, may_be_half: bool = True
+) -> Given:
+    """The things that a kernel makes besides its result, for the convolution that reads this.
+
+    Args:
+        X: an array on a GPU, of the dtype of the result.
+        shape: of the result.
+        vector: elements that a thread loads and stores together.
+        residual: is added to the result. Its magnitude must be known for a limit of that of the result.
+        may_be_half: whether a limit of the magnitudes of the result can be known before it is made.
+    """
+    if X.dtype is not FLOAT32 or X.device.properties.compute_capability[0] != 9:  # as `needs_magnitude`
+        return Given.NOTHING
+    wanted = may_be_half and HALVES.get() and len(shape) == 4 and shape[-1] % PACK == 0 and vector > 1
+    return Given.HALF if wanted and (residual is None or residual.magnitude is not None) else Given.MAGNITUDE
+
+
+def with_magnitude(result: Array, found: dict[str, Array]) -> Array:
+    """The result, with what a kernel has found of it besides."""
+    result.magnitude = magnitude = found.get("magnitude")
+    if magnitude is not None:
+        magnitude.half = found.get("half")
+    return result
+
+
 def known_magnitudes(a: Array, b: Array) -> Known:
-    """True for each operand whose magnitude is known, so that no launch computes it."""
+    """The things known of each operand, which no launch computes then."""
     current = _current.get()
     return UNKNOWN if current is None else current.knows(a, b)
 
@@ -141,6 +189,13 @@ def magnitude_of(x: Tensor) -> Array | None:
     if recording.active() is not None and x.array.block.arena is not x.array.device.pool:
         return None
     return magnitude
+
+
+def forget_unless_true(x: Tensor) -> None:
+    """Forget the magnitude of a tensor's array if `magnitude_of` does not give it, so that operators may use it."""
+    array = x.array
+    if type(array) is not np.ndarray and array.magnitude is not None and magnitude_of(x) is None:
+        array.magnitude = None
 
 
 _current: ContextVar[Magnitudes | None] = ContextVar("alpha_magnitudes", default=None)

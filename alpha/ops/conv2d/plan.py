@@ -16,11 +16,12 @@ from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.magnitudes import absmax, absmax_launch, finds_magnitude
-from alpha.ops.conv2d.prepare import resize, resized, shape_for
+from alpha.ops.conv2d.prepare import IN_FP16, resize, resized, shape_for
 from alpha.ops.conv2d.problem import (
     FORWARD,
     OPERANDS,
     RESULT,
+    UNKNOWN,
     Configuration,
     ConvProblem,
     Epilogue,
@@ -85,7 +86,9 @@ def plan_configuration(problem: ConvProblem, v: Configuration, target: Target) -
         step=fused.step if v.supports_step and not wide else None,
         magnitude=fused.magnitude and operator == FORWARD and problem.dtype == FLOAT32,
     )
-    inner: Plan = v.make(ConvProblem(operator, used, v.precision, own, v.dtype, problem.gradient), v, target)
+    # copies of the operands are of the given shape, and not of what is padded
+    known = problem.known if v.precision == problem.precision and used is seen else UNKNOWN
+    inner: Plan = v.make(ConvProblem(operator, used, v.precision, own, v.dtype, problem.gradient, known), v, target)
     outputs, facts, around = dict(inner.outputs), dict(inner.facts), _Surroundings()
     if wide:
         _cast_operands(around, problem, facts, target)
@@ -201,4 +204,7 @@ def named_operands(
         named["bias"] = bias
     if p.facts.get("scales"):
         named["absmax_a"], named["absmax_b"] = absmax(*operands)
+        for name, magnitude in ((first, named["absmax_a"]), (second, named["absmax_b"])):
+            if magnitude.half is not None and IN_FP16[name] not in p.workspaces:  # which are made there
+                named[IN_FP16[name]] = magnitude.half
     return named

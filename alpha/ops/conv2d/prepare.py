@@ -17,7 +17,7 @@ import numpy as np
 
 from alpha.core.primitive import Array
 from alpha.ops.conv2d.partial_sums import tiles_of
-from alpha.ops.conv2d.problem import FORWARD, INPUT, OPERANDS, RESULT, WEIGHT, Configuration, ConvProblem, Target
+from alpha.ops.conv2d.problem import FORWARD, INPUT, OPERANDS, RESULT, WEIGHT, Configuration, ConvProblem, Given, Target
 from alpha.ops.conv2d.shape import ConvShape, as_axes_struct, ndim
 from alpha.ops.kernel.casts import BLOCK, storage_type
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, TensorMaps
@@ -80,6 +80,7 @@ def map_weight(shape: Box, box: Box) -> TensorMaps:
 
 
 FP16 = np.dtype(np.uint16)  # the bits of an fp16 term
+IN_FP16 = {name: f"{name} in fp16" for name in ("X", "W", "dY")}  # names of the operands' fp16 terms
 TILE_GN = 16  # rows of a tile that split_filter_terms transposes
 
 
@@ -98,16 +99,19 @@ def split_filter(p: ConvProblem) -> tuple[KernelLaunch, Buffer]:
     return launch, Buffer((s.taps, s.IC, s.OC), p.dtype)
 
 
-def filter_terms(entry: str, s: ConvShape, channels: tuple[int, int], terms: int) -> tuple[KernelLaunch, Buffer]:
+def filter_terms(
+    entry: str, s: ConvShape, channels: tuple[int, int], terms: int, ordered: bool = True
+) -> tuple[KernelLaunch, Buffer]:
     """Filters as fp16 terms   W -> P (terms, FD FH FW, GN, Kp), with (GN, K) = `channels` and Kp = K rounded up to 64
 
     Args:
         entry: "filter_terms" for ConvV2, "split_filter_terms" for the split filters of KS-deconv.
+        ordered: whether K lies in the order in which threads hold the floats of the other operand.
     """
     GN, K = channels
     Kp = -(-K // 64) * 64
     arguments = ArrayArg("P"), ArrayArg("W"), ArrayArg("absmax_b"), as_axes_struct(s), Kp
-    source, macros = "conv2d/prepare/filter_terms.cu", {"TERMS": terms, "NDIM": ndim(s)}
+    source, macros = "conv2d/prepare/filter_terms.cu", {"TERMS": terms, "NDIM": ndim(s), "ORDERED": int(ordered)}
     if entry == "filter_terms":
         grid = -(-s.taps * GN * Kp // (8 * BLOCK))
         launch = KernelLaunch(source, entry, grid, BLOCK, (*arguments, s.taps), macros)
@@ -116,18 +120,25 @@ def filter_terms(entry: str, s: ConvShape, channels: tuple[int, int], terms: int
     return launch, Buffer((terms, s.taps, GN, Kp), FP16)
 
 
-def activation_terms(s: ConvShape, terms: int) -> tuple[KernelLaunch, Buffer]:
-    """X as fp16 terms   X -> P (terms, N, IH, IW, IC)"""
-    size = prod(s.X)
+def fp16_terms(p: ConvProblem, number: int, terms: int) -> tuple[tuple[KernelLaunch, ...], dict[str, Buffer]]:
+    """The launch that makes operand `number` as fp16 terms, and these; neither if the operand came with them.
+
+    A (..) -> A in fp16 (terms, ..)
+    """
+    if terms == 1 and p.known[number] == Given.HALF:
+        return (), {}
+    name = OPERANDS[p.operator][number]
+    shape = p.sizes(name)
+    size = prod(shape)
     launch = KernelLaunch(
         "conv2d/prepare/activation_terms.cu",
         "activation_terms",
         -(-size // 1024),
         256,
-        (ArrayArg("P"), ArrayArg("X"), ArrayArg("absmax_a"), np.int64(size // 4)),
+        (ArrayArg(IN_FP16[name]), ArrayArg(name), ArrayArg(("absmax_a", "absmax_b")[number]), np.int64(size // 4)),
         {"TERMS": terms},
     )
-    return launch, Buffer((terms, *s.X), FP16)
+    return (launch,), {IN_FP16[name]: Buffer((terms, *shape), FP16)}
 
 
 # the channels over which an operator sums, or of which the gradient of a filter has rows and columns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -100,8 +100,18 @@ class Epilogue:
 
 PLAIN = Epilogue()
 WITH_STATISTICS, WITH_MAGNITUDE = Epilogue(statistics=True), Epilogue(magnitude=True)
-Known: TypeAlias = tuple[bool, bool]  # whether the largest magnitude of the first and of the second operand is known
-UNKNOWN: Known = (False, False)
+
+
+class Given(IntEnum):
+    """The most that there is of an operand of floats besides its array."""
+
+    NOTHING = 0
+    MAGNITUDE = 1  # the largest
+    HALF = 2  # a limit of the magnitudes, and a copy in fp16 by the scale that follows from it, for "tf32"
+
+
+Known: TypeAlias = tuple[Given, Given]  # of the first and of the second operand
+UNKNOWN: Known = (Given.NOTHING, Given.NOTHING)
 
 
 @dataclass(frozen=True)
@@ -112,7 +122,7 @@ class ConvProblem:
         precision: "float32", "tf32" or "bf16": how exact the products must be.
         dtype: bfloat16 or float32, for both operands, and for the result unless that is the gradient of the weight.
         gradient: the dtype of the gradient of the weight, which is that of the weight: bfloat16 or float32.
-        known: for each operand, whether its largest magnitude is known already, so that no launch has to compute it.
+        known: for each operand, what there is of it already, so that no launch has to compute it.
     """
 
     operator: str
@@ -190,6 +200,11 @@ class Configuration:
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the operands that a configuration on cuda takes."""
         return BFLOAT16 if self.math is MathMode.BF16 else FLOAT32
+
+    @property
+    def reads_half(self) -> bool:
+        """True if there must be an fp16 copy of its first operand, or for dW of the second one; see `Given.HALF`."""
+        return bool(self.tile.get("PREPARED", 0) >= (2 if self.operator == WEIGHT else 1))
 
     @property
     def is_ffma(self) -> bool:

@@ -13,7 +13,7 @@ from alpha.ops.conv2d.hopper.weight_schedule import _sum, weight_schedule
 from alpha.ops.conv2d.hopper.weight_tiles import weight_tile
 from alpha.ops.conv2d.mma_sync import RESERVED_BYTES, ROW_BYTES, threads_of, tile_bytes
 from alpha.ops.conv2d.partial_sums import num_splits, tiles_of, with_partial_sums
-from alpha.ops.conv2d.prepare import Box, activation_terms, map_images
+from alpha.ops.conv2d.prepare import IN_FP16, Box, fp16_terms, map_images
 from alpha.ops.conv2d.problem import ConvProblem, Target
 from alpha.ops.conv2d.shape import ConvShape, as_axes_struct, as_struct, ndim
 from alpha.ops.kernel.casts import CUDA_TYPES
@@ -31,16 +31,18 @@ def plan_sm90(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     s, tile = p.shape, Tile.of(v)
     block = weight_tile(s, tile)
     prepare: tuple[KernelLaunch, ...] = ()
-    workspaces = {}
-    source, x_channels = "X", tile.a_channels
+    workspaces: dict[str, Buffer] = {}
+    sources = ["X", "dY"]
     terms: tuple[int, ...] = ()
-    x_box: Box = (x_channels, block.images, block.tile_iw, 1)
+    x_box: Box = (tile.a_channels, block.images, block.tile_iw, 1)
+    dY_box: Box = (tile.a_channels, block.images, block.tile_ow, 1)
     if tile.prepared:
-        source = "P"
         x_box = (64, block.images, block.tile_iw, 1, 1)
         terms = (tile.math.terms,)
-        converted, workspaces["P"] = activation_terms(s, tile.math.terms)
-        prepare = (converted,)
+    for number in range(tile.prepared):
+        made, copies = fp16_terms(p, number, tile.math.terms)
+        prepare, workspaces = (*prepare, *made), {**workspaces, **copies}
+        sources[number] = IN_FP16[sources[number]]
     tiles = -(-s.IC // tile.BN), -(-s.OC // tile.BM)
     schedule = weight_schedule(s, block, prod(tiles), target.num_sms)
     only = p.gradient if schedule.parts == 1 else FLOAT32
@@ -52,8 +54,8 @@ def plan_sm90(p: ConvProblem, v: Configuration, target: Target) -> Plan:
         block.threads,
         (
             ArrayArg("part"),
-            map_images(source, s.X, s.sw, tuple(range(s.sw)), (x_box,) * s.sw, terms),
-            map_images("dY", s.Y, 1, (0,), ((tile.a_channels, block.images, block.tile_ow, 1),)),
+            map_images(sources[0], s.X, s.sw, tuple(range(s.sw)), (x_box,) * s.sw, terms),
+            map_images(sources[1], s.Y, 1, (0,), (dY_box,)),
             *ABSMAX,
             as_axes_struct(s),
             Table(lambda: schedule.blocks),
@@ -64,7 +66,7 @@ def plan_sm90(p: ConvProblem, v: Configuration, target: Target) -> Plan:
             "BM": tile.BM,
             "BN": tile.BN,
             "MATH": tile.math.name,
-            "PREPARED": int(tile.prepared),
+            "PREPARED": tile.prepared,
             "TAPS": block.taps,
             "TILE_OW": block.tile_ow,
             "TILE_IW": block.tile_iw,

@@ -32,9 +32,10 @@ class StepForm(NamedTuple):
 
     @classmethod
     def of(cls, step: RectifierStep, magnitude: bool) -> StepForm:
-        """The form of a step; `magnitude`: whether that of dZ is asked for, which no more is than dZ itself."""
+        """The form of a step; `magnitude`: whether that of dZ is of use. Beside sums the step must need it."""
         sloped, adds_up = step.rectifier.slope != 0, bool(step.normalized)
-        return cls(step.sign, sloped, adds_up, step.other is not None, magnitude and not adds_up)
+        asked = magnitude and (step.needs_magnitude or not adds_up)
+        return cls(step.sign, sloped, adds_up, step.other is not None, asked)
 
     @property
     def maps(self) -> tuple[str, ...]:

@@ -87,15 +87,22 @@ class RectifierStep(FirstStep):
         maps: "X", "Y" and "residual", as far as `sign` and the sums need them, of the form of dY.
         normalized: of a batch normalisation: "mean", "var", "weight" and "bias" (C,), as far as there are some, and the
             numbers "eps" and "smallest"; without any, nothing is added up.
+        needs_magnitude: whether the largest magnitude of dZ is asked for beside the sums, too.
 
     Attributes:
         part: (2, parts, C), the sums over parts of the rows, if the step was taken and they were asked for.
     """
 
     def __init__(
-        self, rectifier: Rectifier, sign: int, maps: Mapping[str, Array], normalized: Mapping[str, Any] | None = None
+        self,
+        rectifier: Rectifier,
+        sign: int,
+        maps: Mapping[str, Array],
+        normalized: Mapping[str, Any] | None = None,
+        needs_magnitude: bool = False,
     ) -> None:
         self.rectifier, self.sign, self.maps, self.normalized = rectifier, sign, maps, normalized or {}
+        self.needs_magnitude = needs_magnitude
         self.part: Array | None = None
 
     def fits(self, dY: Array) -> bool:

@@ -18,6 +18,7 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArguments
+from alpha.ops.conv2d.magnitudes import HALVES, forget_unless_true
 from alpha.ops.kernel.arguments import NoImages, check_arguments
 from alpha.ops.kernel.casts import result_type
 from alpha.ops.kernel.options import real
@@ -158,24 +159,30 @@ class BatchNorm(Function):
                 bias, sign = last[0], FROM_X
         numbers = {"eps": self.eps, "smallest": SMALLEST_WEIGHT if self.keeps_output else 0.0}
         arrays = {"mean": self.mean, "var": self.var, "weight": weight, "bias": bias}
-        return RectifierStep(rectifier, sign, maps, arrays | numbers)
+        return RectifierStep(
+            rectifier, sign, maps, arrays | numbers, needs_magnitude=getattr(self.edges[0], "reads_half", False)
+        )
 
     def backward(self, dY: Array) -> Any:
-        if self.keeps_output:
-            Y, weight, bias, *residual = self.saved
-            kept = KeptOutput(Y, residual[0] if residual else None, self.rectifier or IDENTITY)
+        token = HALVES.set(getattr(self.edges[0], "reads_half", False))
+        try:
+            if self.keeps_output:
+                Y, weight, bias, *residual = self.saved
+                kept = KeptOutput(Y, residual[0] if residual else None, self.rectifier or IDENTITY)
+                if self.begun is not None:
+                    return *self._rest(dY, kept, weight, bias), dY
+                return batch_norm_gradients_from_output(dY, kept, self.var, weight, bias, self.eps)
+            X, weight, *sign = self.saved
+            given = X if self.behind is None else with_step(X, self.behind)
             if self.begun is not None:
-                return *self._rest(dY, kept, weight, bias), dY
-            return batch_norm_gradients_from_output(dY, kept, self.var, weight, bias, self.eps)
-        X, weight, *sign = self.saved
-        given = X if self.behind is None else with_step(X, self.behind)
-        if self.begun is not None:
-            return *self._rest(dY, given, weight, None), dY
-        rectified = None
-        if self.rectifier is not None:
-            bias, Y = (None, *sign) if self.sign_from_Y else (*sign, None)
-            rectified = Rectified(self.rectifier, bias, Y)
-        return batch_norm_gradients(dY, given, self.mean, self.var, weight, self.eps, self.batch, rectified)
+                return *self._rest(dY, given, weight, None), dY
+            rectified = None
+            if self.rectifier is not None:
+                bias, Y = (None, *sign) if self.sign_from_Y else (*sign, None)
+                rectified = Rectified(self.rectifier, bias, Y)
+            return batch_norm_gradients(dY, given, self.mean, self.var, weight, self.eps, self.batch, rectified)
+        finally:
+            HALVES.reset(token)
 
     def _rest(
         self, dZ: Array, kept: Array | RectifiedInput | KeptOutput, weight: Array, bias: Array | None
@@ -273,7 +280,15 @@ def batch_norm(
     if shape is not None:
         return BatchNormPool.apply(x, weight, bias, stats=stats, eps=eps, rectifier=rectifier, shape=shape)
     if x.size:
-        y = BatchNorm.apply(x, weight, bias, residual if fits else None, stats=stats, eps=eps, rectifier=rectifier)
+        added = residual if fits else None
+        half = training and known and memory.name == FAST and getattr(x._node, "next_reads_half", False)
+        if half and added is not None:
+            forget_unless_true(added)
+        token = HALVES.set(half)
+        try:
+            y = BatchNorm.apply(x, weight, bias, added, stats=stats, eps=eps, rectifier=rectifier)
+        finally:
+            HALVES.reset(token)
     else:  # no rows, as of a detector that has found nothing: the running statistics stay as they are
         y = NoImages.apply(x, weight, bias, shape=x.shape)
     if residual is not None and not (fits and x.size):

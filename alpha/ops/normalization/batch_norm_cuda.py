@@ -15,9 +15,10 @@ from alpha.autograd.memory_mode import SMALLEST_WEIGHT
 from alpha.core.numerics import FLOAT32
 from alpha.core.primitive import Array
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArguments
-from alpha.ops.conv2d.magnitudes import magnitude_parts, needs_magnitude
+from alpha.ops.conv2d.magnitudes import found_beside, magnitude_parts, with_magnitude
+from alpha.ops.conv2d.problem import Given
 from alpha.ops.kernel.casts import CUDA_TYPES, require_float32, require_same_float, vector_width
-from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, ScalarArg
+from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, ScalarArg, State
 from alpha.ops.kernel.rectifier import (
     FROM_OUTPUT,
     FROM_SUM,
@@ -32,6 +33,7 @@ from alpha.ops.kernel.rectifier import (
 )
 from alpha.ops.kernel.sums import MEETING_STATE, column_block, column_splits
 
+LIMIT_STATE = State(lambda: np.zeros(2, np.uint32))  # in which blocks that find a limit of a gradient meet
 MERGE = 2, 256  # a block that merges parts: channels, lanes
 RUNNING = *[ArrayArg(name, True, updated=True) for name in ("running_mean", "running_var")], ScalarArg("momentum")
 
@@ -54,7 +56,7 @@ def channel_statistics(
     return found["mean"], found["var"]
 
 
-def _statistics(X: Array, wanted: StatisticsArguments) -> tuple[Plan, dict[str, Any]]:
+def _statistics(X: Array, wanted: StatisticsArguments, limit: bool = False) -> tuple[Plan, dict[str, Any]]:
     """The plan that makes "mean" and "var", and its operands."""
     running_mean, running_var, momentum, statistics = wanted
     require_same_float("batch_norm", X)
@@ -62,9 +64,9 @@ def _statistics(X: Array, wanted: StatisticsArguments) -> tuple[Plan, dict[str, 
         require_float32("batch_norm", running_mean, running_var)
     given = {"X": X, "running_mean": running_mean, "running_var": running_var, "momentum": float(momentum)}
     if statistics is None:
-        return plan_statistics(*_sizes(X)), given
+        return plan_statistics(*_sizes(X), limit), given
     given |= {"part": statistics.part, "counts": statistics.counts}
-    return plan_merge(*_sizes(X)[:4], statistics.part.shape[1]), given
+    return plan_merge(*_sizes(X)[:4], statistics.part.shape[1], limit), given
 
 
 def apply(
@@ -81,7 +83,8 @@ def apply(
     if not X.size:
         return X.device.empty(X.shape, X.dtype)
     plan, given = _application(X, weight, bias, eps, residual, rectifier, {"mean": mean, "var": var})
-    return _with_magnitude(plan.launch(X.device, given))
+    found = plan.launch(X.device, given)
+    return with_magnitude(found["Y"], found)
 
 
 def training(
@@ -94,10 +97,10 @@ def training(
     rectifier: Rectifier | None = None,
     smallest: float = 0.0,
 ) -> tuple[Array, Array, Array]:
-    first, given = _statistics(X, wanted)
-    second, others = _application(X, weight, bias, eps, residual, rectifier, {})
+    second, others = _application(X, weight, bias, eps, residual, rectifier, {}, batch=True)
+    first, given = _statistics(X, wanted, "half" in second.outputs)
     found = _both(first, second).launch(X.device, {**given, **others, "smallest": smallest})
-    return _with_magnitude(found), found["mean"], found["var"]
+    return with_magnitude(found["Y"], found), found["mean"], found["var"]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -115,22 +118,23 @@ def _application(
     residual: Array | None,
     rectifier: Rectifier | None,
     stats: dict[str, Array],
+    batch: bool = False,
 ) -> tuple[Plan, dict[str, Any]]:
-    """The plan that makes "Y", and its operands; `stats`: "mean" and "var", unless another launch makes them."""
+    """The plan that makes "Y", and its operands; `stats`: "mean" and "var", unless another launch makes them.
+
+    batch: whether they are those of X itself.
+    """
     require_float32("batch_norm", weight, bias)
     given = {"X": X, "weight": weight, "bias": bias, **stats}
     if residual is not None:
         given["residual"] = residual
     require_same_float("batch_norm", X, *([] if residual is None else [residual]))
-    plan = plan_apply(X.shape, *_sizes(*given.values())[2:4], residual is not None, rectifier, needs_magnitude(X))
+    dtype, vector = _sizes(*given.values())[2:4]
+    found = found_beside(X, X.shape, vector, residual, may_be_half=batch)
+    plan = plan_apply(X.shape, dtype, vector, residual is not None, rectifier, found)
+    if residual is not None:
+        given["residual limit"] = residual.magnitude
     return plan, {**given, "eps": float(eps), "smallest": 0.0}
-
-
-def _with_magnitude(found: dict[str, Array]) -> Array:
-    """Y, with its magnitude if the kernel has found it."""
-    Y = found["Y"]
-    Y.magnitude = found.get("magnitude")
-    return Y
 
 
 def gradients(
@@ -156,8 +160,9 @@ def gradients(
         rectifier = rectified.rectifier
         sign = FROM_X if Y is None else FROM_Y
         given |= {"bias": rectified.bias} if Y is None else {"Y": Y}
-    sizes = *_sizes(*given.values())[2:], needs_magnitude(X)
-    plan = plan_gradients(X.shape, *sizes, batch, Rectifiers(sign, rectifier, behind))
+    dtype, vector, num_sms = _sizes(*given.values())[2:]
+    beside = found_beside(X, X.shape, vector, may_be_half=batch and (behind is None or behind.slope <= 1))
+    plan = plan_gradients(X.shape, dtype, vector, num_sms, beside, batch, Rectifiers(sign, rectifier, behind))
     found = plan.launch(device, {**given, "eps": float(eps)})
     return *_gradients(found), dY if sign == NOT_RECTIFIED else found.get("dZ")
 
@@ -172,8 +177,9 @@ def gradients_from_output(
     for array in given.values():
         require_float32("batch_norm", array)
     sign = FROM_OUTPUT if residual is None else FROM_SUM
-    sizes = *_sizes(Y, *given.values())[2:], needs_magnitude(Y)
-    plan = plan_gradients(Y.shape, *sizes, True, Rectifiers(sign, rectifier))
+    dtype, vector, num_sms = _sizes(Y, *given.values())[2:]
+    beside = found_beside(Y, Y.shape, vector)
+    plan = plan_gradients(Y.shape, dtype, vector, num_sms, beside, True, Rectifiers(sign, rectifier))
     found = plan.launch(Y.device, {**given, "eps": float(eps), "smallest": SMALLEST_WEIGHT})
     return *_gradients(found), found.get("dZ")
 
@@ -198,16 +204,23 @@ def gradients_begun(
     else:
         given |= {"X": kept, "mean": mean}
     require_same_float("batch_norm", *(given[name] for name in ("dZ", "X", "Y", "residual") if name in given))
-    sizes = *_sizes(*given.values())[2:4], needs_magnitude(dZ)
-    plan = plan_begun(dZ.shape, *sizes, "X" in given, "residual" in given, part.shape[1], behind)
+    dtype, vector = _sizes(*given.values())[2:4]
+    limited = dZ.magnitude is not None and (behind is None or behind.slope <= 1)
+    beside = found_beside(dZ, dZ.shape, vector, may_be_half=limited)
+    plan = plan_begun(dZ.shape, dtype, vector, beside, "X" in given, "residual" in given, part.shape[1], behind)
+    given["most"] = dZ.magnitude
     numbers = {"part": part, "eps": float(eps), "smallest": SMALLEST_WEIGHT, "slope": slope}
     return _gradients(plan.launch(dZ.device, {**given, **numbers}))
 
 
 def _gradients(found: dict[str, Array]) -> tuple[Array, Array, Array]:
-    """dX, with its magnitude if the kernel has found it, dweight and dbias."""
-    found["dX"].magnitude = found.get("magnitude")
-    return found["dX"], found["dw"], found["db"]
+    """dX, with what the kernel has found of it, dweight and dbias."""
+    return with_magnitude(found["dX"], found), found["dw"], found["db"]
+
+
+def _half(shape: tuple[int, ...], beside: str = "") -> dict[str, Buffer]:
+    """Outputs of a plan that also makes the fp16 copy of an array, and the magnitude from which its scale follows."""
+    return {"magnitude": Buffer((1,), np.dtype(np.uint32), beside), "half": Buffer(shape, np.dtype(np.uint16))}
 
 
 def _columns(R: int, C: int, vector: int) -> tuple[tuple[int, int], int, int]:
@@ -226,11 +239,12 @@ def _numbers(C: int, first: str, second: str) -> dict[str, Buffer]:
 
 
 @functools.lru_cache(maxsize=4096)
-def plan_statistics(R: int, C: int, dtype: np.dtype[Any], vector: int, num_sms: int) -> Plan:
+def plan_statistics(R: int, C: int, dtype: np.dtype[Any], vector: int, num_sms: int, limit: bool = False) -> Plan:
     """Mean and variance per channel of X: one kernel for segments of rows, a second one that merges the segments."""
     block, tiles, lanes = _columns(R, C, vector)
     splits, rows = column_splits(num_sms, R, lanes, tiles)
-    macros = _macros(dtype, vector)
+    arguments, macros, outputs = _limit_parts(limit)
+    macros |= _macros(dtype, vector)
     launches = (
         KernelLaunch(
             "batchnorm/statistics.cu",
@@ -245,26 +259,35 @@ def plan_statistics(R: int, C: int, dtype: np.dtype[Any], vector: int, num_sms: 
             "merge_statistics",
             -(-C // MERGE[0]),
             MERGE,
-            (*map(ArrayArg, ("mean", "var", "part", "X")), *RUNNING, R, C, rows, splits),
+            (*map(ArrayArg, ("mean", "var", "part", "X")), *RUNNING, R, C, rows, splits, *arguments),
             macros,
         ),
     )
     workspaces = {"part": Buffer((2, splits, C), FLOAT32)}
-    return Plan("channel_statistics", launches, _numbers(C, "mean", "var"), workspaces)
+    return Plan("channel_statistics", launches, {**_numbers(C, "mean", "var"), **outputs}, workspaces)
+
+
+def _limit_parts(limit: bool) -> tuple[tuple[Any, ...], dict[str, int | str], dict[str, Buffer]]:
+    """Additions to a launch that merges statistics, for a limit of the magnitudes of Y: arguments, macros, outputs."""
+    if not limit:
+        return (None,) * 4, {"LIMIT": 0}, {}
+    arguments = ArrayArg("limit"), MEETING_STATE, ArrayArg("weight"), ArrayArg("bias")
+    return arguments, {"LIMIT": 1}, {"limit": Buffer((1,), np.dtype(np.uint32), beside="mean")}
 
 
 @functools.lru_cache(maxsize=4096)
-def plan_merge(R: int, C: int, dtype: np.dtype[Any], vector: int, parts: int) -> Plan:
+def plan_merge(R: int, C: int, dtype: np.dtype[Any], vector: int, parts: int, limit: bool = False) -> Plan:
     """Mean and variance per channel of X, merged from the statistics that the convolution has found."""
+    arguments, macros, outputs = _limit_parts(limit)
     launch = KernelLaunch(
         "batchnorm/statistics.cu",
         "merge_counted_statistics",
         -(-C // MERGE[0]),
         MERGE,
-        (*map(ArrayArg, ("mean", "var", "part", "counts", "X")), *RUNNING, R, C, parts),
-        _macros(dtype, vector),
+        (*map(ArrayArg, ("mean", "var", "part", "counts", "X")), *RUNNING, R, C, parts, *arguments),
+        macros | _macros(dtype, vector),
     )
-    return Plan("merge_counted_statistics", (launch,), _numbers(C, "mean", "var"))
+    return Plan("merge_counted_statistics", (launch,), {**_numbers(C, "mean", "var"), **outputs})
 
 
 @functools.lru_cache(maxsize=4096)
@@ -274,18 +297,22 @@ def plan_apply(
     vector: int,
     residual: bool,
     rectifier: Rectifier | None,
-    magnitude: bool,
+    beside: Given,
 ) -> Plan:
     """Y = rectifier(weight (X - mean) / sqrt(var + eps) + bias + residual) in one pass; `shape`: of X (..., C).
 
-    magnitude: whether the largest of Y is found, too.
+    beside: what is made of Y, too. A copy in fp16 needs "limit", which the launches of the statistics then make.
     """
     R, C = math.prod(shape[:-1]), shape[-1]
     if residual:
         vector = min(vector, 4)  # wider packs do not fit the registers
     block, tiles, lanes = _columns(R, C, vector)
     rows = 8 * lanes
-    meeting, found, outputs = magnitude_parts(magnitude)
+    meeting, found, outputs = magnitude_parts(beside == Given.MAGNITUDE)
+    half: tuple[Any, ...] = (None, None, None)
+    if beside == Given.HALF:
+        meeting, outputs = (ArrayArg("magnitude"), None), _half(shape)
+        half = ArrayArg("half"), ArrayArg("limit"), ArrayArg("residual limit") if residual else None
     operands = ArrayArg("Y"), *meeting, ArrayArg("X"), ArrayArg("residual") if residual else None
     numbers = (
         *map(ArrayArg, ("mean", "var", "weight", "bias")),
@@ -298,8 +325,14 @@ def plan_apply(
         "apply",
         (-(-R // rows), tiles),
         block,
-        (*operands, *numbers, R, C, rows),
-        {**_macros(dtype, vector), "RESIDUAL": int(residual), "RECTIFIED": int(rectifier is not None), **found},
+        (*operands, *numbers, R, C, rows, *half),
+        {
+            **_macros(dtype, vector),
+            "RESIDUAL": int(residual),
+            "RECTIFIED": int(rectifier is not None),
+            "HALF": int(beside == Given.HALF),
+            **found,
+        },
     )
     return Plan("batch_norm_apply", (launch,), {"Y": Buffer(shape, dtype), **outputs})
 
@@ -310,13 +343,13 @@ def plan_gradients(
     dtype: np.dtype[Any],
     vector: int,
     num_sms: int,
-    magnitude: bool,
+    beside: Given,
     batch: bool,
     rectifiers: Rectifiers,
 ) -> Plan:
     """Plan of dw and db as sums over segments of rows, which the last block merges; then dX; `shape`: of X (..., C).
 
-    magnitude: whether the largest of dX is found, too.
+    beside: what is made of dX, too.
     rectifiers: with the signs FROM_Y and FROM_SUM, dZ is made, too, and dX comes from it.
     """
     R, C = math.prod(shape[:-1]), shape[-1]
@@ -335,22 +368,24 @@ def plan_gradients(
     X, residual = None if undone else ArrayArg("X"), ArrayArg("residual") if sign == FROM_SUM else None
     Y = ArrayArg("Y") if undone or sign == FROM_Y else None
     rows_read = ArrayArg("dY"), X, Y, residual
+    limited = beside == Given.HALF
+    limit = (ArrayArg("magnitude"), LIMIT_STATE) if limited else (None, None)
     sums = KernelLaunch(
         "batchnorm/gradient_sums.cu",
         "gradient_sums",
         (tiles, splits),
         block,
-        (ArrayArg("dw"), ArrayArg("db"), dZ, *part, *rows_read, *numbers, *constants, R, C, segment),
-        {**_macros(dtype, vector), "RECTIFIED": sign},
+        (ArrayArg("dw"), ArrayArg("db"), dZ, *part, *rows_read, *numbers, *constants, R, C, segment, *limit),
+        {**_macros(dtype, vector), "RECTIFIED": sign, "LIMIT": int(limited)},
     )
     operands = dZ or ArrayArg("dY"), X, Y if undone else None, residual, *numbers
     if sign == FROM_Y:
         rectifiers = rectifiers._replace(sign=NOT_RECTIFIED)
-    form = _GradientForm(shape, dtype, vector, magnitude, batch, rectifiers)
+    form = _GradientForm(shape, dtype, vector, beside, batch, rectifiers)
     gradient, outputs = _input_gradient(form, operands, constants)
     if has_dZ:
         outputs["dZ"] = Buffer(shape, dtype)
-    workspaces = {"part": Buffer((2, splits, C), FLOAT32)} if several else {}
+    workspaces = {"part": Buffer((3 if limited else 2, splits, C), FLOAT32)} if several else {}
     return Plan("batch_norm_gradients", (sums, gradient), outputs, workspaces)
 
 
@@ -374,7 +409,7 @@ class _GradientForm(NamedTuple):
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     vector: int
-    magnitude: bool
+    beside: Given
     batch: bool
     rectifiers: Rectifiers
 
@@ -387,7 +422,10 @@ def _input_gradient(
     vector, (sign, _, behind) = min(form.vector, 4), form.rectifiers
     block, tiles, lanes = _columns(R, C, vector)
     rows = 8 * lanes
-    meeting, found, outputs = magnitude_parts(form.magnitude, beside="dw")
+    meeting, found, outputs = magnitude_parts(form.beside == Given.MAGNITUDE, beside="dw")
+    half: tuple[Any, ...] = (None, None)
+    if form.beside == Given.HALF:
+        half, outputs = (ArrayArg("half"), ArrayArg("magnitude")), _half(form.shape, beside="dw")
     launch = KernelLaunch(
         "batchnorm/input_gradient.cu",
         "input_gradient",
@@ -397,8 +435,15 @@ def _input_gradient(
             *(ArrayArg("dX"), *meeting, *operands, ArrayArg("dw"), ArrayArg("db"), *constants),
             *map(np.float32, behind or IDENTITY),
             *(R, C, rows, int(form.batch)),
+            *half,
         ),
-        {**_macros(form.dtype, vector), "RECTIFIED": sign, "BEHIND": int(behind is not None), **found},
+        {
+            **_macros(form.dtype, vector),
+            "RECTIFIED": sign,
+            "BEHIND": int(behind is not None),
+            "HALF": int(form.beside == Given.HALF),
+            **found,
+        },
     )
     return launch, {**outputs, **_numbers(C, "dw", "db"), "dX": Buffer(form.shape, form.dtype)}
 
@@ -408,7 +453,7 @@ def plan_begun(
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
     vector: int,
-    magnitude: bool,
+    beside: Given,
     has_X: bool,
     residual: bool,
     parts: int,
@@ -416,24 +461,28 @@ def plan_begun(
 ) -> Plan:
     """Plan of dw and db from the sums that a convolution has found over `parts` parts of the rows, and of dX from dZ.
 
+    beside: what is made of dX, too. A copy in fp16 needs "most", the magnitude of dZ.
     has_X: otherwise Y, and a residual if there is one, take the place of X.
     behind: see `Rectifiers`.
     """
     C = shape[-1]
     sign = NOT_RECTIFIED if has_X else FROM_SUM
+    limit: tuple[Any, ...] = (None, None, 0, None, None)
+    if beside == Given.HALF:
+        limit = ArrayArg("weight"), ArrayArg("most"), math.prod(shape[:-1]), ArrayArg("magnitude"), LIMIT_STATE
     merge = KernelLaunch(
         "batchnorm/gradient_sums.cu",
         "merge_gradient_sums",
         -(-C // MERGE[0]),
         MERGE,
-        (*map(ArrayArg, ("dw", "db", "part", "var")), ScalarArg("eps"), C, parts),
-        {**_macros(dtype, min(vector, 4)), "RECTIFIED": sign},
+        (*map(ArrayArg, ("dw", "db", "part", "var")), ScalarArg("eps"), C, parts, *limit),
+        {**_macros(dtype, min(vector, 4)), "RECTIFIED": sign, "LIMIT": int(beside == Given.HALF)},
     )
     sides = (ArrayArg("X"), None) if has_X else (None, ArrayArg("Y"))
     mean, bias = (ArrayArg("mean"), None) if has_X else (None, ArrayArg("bias"))
     numbers = mean, ArrayArg("var"), ArrayArg("weight"), bias
     operands = ArrayArg("dZ"), *sides, ArrayArg("residual") if residual else None, *numbers
     constants = ScalarArg("eps"), ScalarArg("smallest"), ScalarArg("slope"), np.float32(math.inf)
-    form = _GradientForm(shape, dtype, vector, magnitude, True, Rectifiers(sign, IDENTITY, behind))
+    form = _GradientForm(shape, dtype, vector, beside, True, Rectifiers(sign, IDENTITY, behind))
     gradient, outputs = _input_gradient(form, operands, constants)
     return Plan("batch_norm_gradients", (merge, gradient), outputs)

@@ -235,7 +235,7 @@ def plan_gradients(
         (tiles, splits),
         block,
         (ArrayArg("dw"), ArrayArg("db"), *part, *rows_read, ScalarArg("eps"), *slopes, R, *sizes, segment),
-        macros,
+        {**macros, "LIMIT": 0},
     )
     meeting, found, outputs = magnitude_parts(form.magnitude, beside="dw")
     cells = s.N * -(-s.IH // s.sh) * -(-s.IW // s.sw)

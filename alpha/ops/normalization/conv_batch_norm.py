@@ -21,8 +21,8 @@ from alpha.core.tensor import Tensor
 from alpha.ops.conv2d import Conv2d, conv2d_forward
 from alpha.ops.conv2d.channel_statistics import StatisticsArguments
 from alpha.ops.conv2d.launch import prepare
-from alpha.ops.conv2d.magnitudes import magnitude_of, needs_magnitude
-from alpha.ops.conv2d.problem import FORWARD, WITH_STATISTICS
+from alpha.ops.conv2d.magnitudes import HALVES, forget_unless_true, found_beside, magnitude_of, with_magnitude
+from alpha.ops.conv2d.problem import FORWARD, WITH_STATISTICS, Given
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.convolution.conv_arguments import Padding, axes_of
 from alpha.ops.convolution.whole import shape_of_kernels
@@ -73,19 +73,18 @@ def convolved_and_normalized(
         require_same_float("batch_norm", made, n.residual)
         operands["residual"] = n.residual
     vector = vector_width(*operands.values(), along=s.OC, beside=made.dtype)
-    facts = X.device.properties.num_sms, vector, n.residual is not None, n.rectifier, needs_magnitude(X)
+    beside = found_beside(X, made.shape, vector, n.residual)
+    if n.residual is not None:
+        operands["residual limit"] = n.residual.magnitude
+    facts = X.device.properties.num_sms, vector, n.residual is not None, n.rectifier, beside
     numbers = {"running_mean": running_mean, "running_var": running_var, "momentum": momentum, "eps": float(n.eps)}
     numbers["smallest"] = n.smallest
     found = _joined(first, *facts).launch(X.device, {**given, **operands, **numbers})
-    Y: Array = found["Y"]
-    Y.magnitude = found.get("magnitude")
-    return found["Z"], Y, found["mean"], found["var"]
+    return found["Z"], with_magnitude(found["Y"], found), found["mean"], found["var"]
 
 
 @functools.lru_cache(maxsize=4096)
-def _joined(
-    first: Plan, num_sms: int, vector: int, residual: bool, rectifier: Rectifier | None, magnitude: bool
-) -> Plan:
+def _joined(first: Plan, num_sms: int, vector: int, residual: bool, rectifier: Rectifier | None, beside: Given) -> Plan:
     """The plan of a convolution, and then those of batch normalisation on its result, here with the name Z.
 
     The channel statistics that the convolution computes, if it can, are workspaces.
@@ -95,17 +94,17 @@ def _joined(
     own = widest_vector(made.dtype, C)
     workspaces = {name: buffer for name, buffer in first.outputs.items() if name != "Y"}
     if "statistics" in workspaces:
-        stats = plan_merge(R, C, made.dtype, own, workspaces["statistics"].shape[1])
+        stats = plan_merge(R, C, made.dtype, own, workspaces["statistics"].shape[1], beside == Given.HALF)
     else:
-        stats = plan_statistics(R, C, made.dtype, own, num_sms)
-    apply = plan_apply(made.shape, made.dtype, vector, residual, rectifier, magnitude)
+        stats = plan_statistics(R, C, made.dtype, own, num_sms, beside == Given.HALF)
+    apply = plan_apply(made.shape, made.dtype, vector, residual, rectifier, beside)
     names = {"X": "Z", "bias": "offset", "part": "statistics", "counts": "statistics_counts"}
     renamed = [launch.renamed({"Y": "Z"}) for launch in first.launches]
     renamed += [launch.renamed(names) for launch in (*stats.launches, *apply.launches)]
     workspaces |= {names[name]: buffer for name, buffer in stats.workspaces.items()}
     outputs = {"Z": made, **stats.outputs, **apply.outputs}
     assert not first.workspaces.keys() & (workspaces.keys() | outputs.keys()), "two arrays of one name"
-    if magnitude:
+    if beside != Given.NOTHING:
         outputs["magnitude"] = replace(outputs["magnitude"], beside="mean")
     return Plan(
         f"{first.name}, batch_norm",
@@ -149,15 +148,20 @@ def conv_batch_norm(
     (X, W, b), tensors = conv.take(operands)
     (weight, bias, added), others = norm.take(given)
     X, W = conv.begin(X, W, b, shape, 1.0, magnitude_of(operands[0]))
+    if residual is not None and conv.next_reads_half:
+        forget_unless_true(residual)
     wanted = StatisticsArguments(*stats.arrays, stats.momentum)
     smallest = 0.0
     if memory.name != FAST:
         made = product_type("conv2d", conv.precision, X.dtype, W.dtype, not isinstance(X, np.ndarray))
         smallest = norm.begin(made, rectifier)
-    with conv.magnitudes:
-        Z, Y, norm.mean, norm.var = convolved_and_normalized(
-            X, W, shape, conv.precision, b, Normalization(wanted, weight, bias, eps, added, rectifier, smallest)
-        )
+    n = Normalization(wanted, weight, bias, eps, added, rectifier, smallest)
+    token = HALVES.set(conv.next_reads_half and memory.name == FAST)
+    try:
+        with conv.magnitudes:
+            Z, Y, norm.mean, norm.var = convolved_and_normalized(X, W, shape, conv.precision, b, n)
+    finally:
+        HALVES.reset(token)
     stats.note_moved()
     conv.has_statistics = True
     conv.save(X, W)

@@ -81,7 +81,8 @@ class DeviceArray:
 
     Attributes:
         magnitude: the bits of the largest finite magnitude (1,) uint32, if the kernel that made the array found them;
-            else None. See alpha/ops/conv2d/magnitudes.py for when it may be used.
+            beside a copy in fp16 those of a limit; else None. alpha/ops/conv2d/magnitudes.py says when it may be used.
+        half: of a magnitude, the fp16 copy of the array whose magnitude it is; else None.
         derived: what lies beside the array of a weight and follows from it, by kind; see alpha/autograd/derived.py.
     """
 
@@ -92,6 +93,7 @@ class DeviceArray:
         "device",
         "dtype",
         "form",
+        "half",
         "magnitude",
         "nbytes",
         "ndim",
@@ -113,6 +115,7 @@ class DeviceArray:
         self.size = form.size
         self.nbytes = form.nbytes
         self.magnitude: DeviceArray | None = None
+        self.half: DeviceArray | None = None
         self.derived: dict[str, Any] | None = None
 
     @property

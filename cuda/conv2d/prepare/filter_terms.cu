@@ -9,16 +9,18 @@
 //   whole packs of 8, as TMA reads them, and W at a multiple of 16 bytes.
 // split_filter_terms: a block transposes a tile. Grid: (ceil(GN / 16), Kp / 64, FD FH FW). Block: (32, 8). Shared
 //   memory: a 64 x 17 tile.
-// Macros: TERMS 1 | 2, NDIM 2 | 3 (with a depth).
+// Macros: TERMS 1 | 2, NDIM 2 | 3 (with a depth), ORDERED 1: as above; 0: K in its own order, for an operand that
+//   comes as terms, too.
 #include "common/fp16_terms.cuh"
 #include "common/vector.cuh"
 #include "conv2d/shape.cuh"
 
 using Shape = ShapeOf<ALPHA_NDIM>::Type;
+constexpr bool ORDERED = ALPHA_ORDERED;
 constexpr int TERMS = ALPHA_TERMS, TILE_K = 64, TILE_GN = 16, LANES = 32, ROWS = 8;
 
 // The channel that lies at offset p.
-__device__ __forceinline__ int channel_at(int p) { return (p & ~7) + (p >> 1 & 3) + (p & 1) * 4; }
+__device__ __forceinline__ int channel_at(int p) { return ORDERED ? (p & ~7) + (p >> 1 & 3) + (p & 1) * 4 : p; }
 
 extern "C" __global__ void __launch_bounds__(256)
     filter_terms(uint32_t* __restrict__ P, const float* __restrict__ W, const unsigned* __restrict__ absmax, Shape s,
@@ -34,7 +36,11 @@ extern "C" __global__ void __launch_bounds__(256)
   const float scale = half_scale(*absmax);
   Pack<uint32_t, 4> hi, lo;
 #pragma unroll
-  for (int i = 0; i < 4; i++) split_pair(lower.v[i] * scale, upper.v[i] * scale, hi.v[i], lo.v[i]);
+  for (int i = 0; i < 4; i++) {
+    const Pack<float, 4>& half = i < 2 ? lower : upper;
+    const float even = ORDERED ? lower.v[i] : half.v[i % 2 * 2], odd = ORDERED ? upper.v[i] : half.v[i % 2 * 2 + 1];
+    split_pair(even * scale, odd * scale, hi.v[i], lo.v[i]);
+  }
   uint32_t* p = P + ((long)row * Kp + first) / 2;
   store_pack(p, hi);
   if (TERMS == 2) store_pack(p + (long)taps * s.OC * Kp / 2, lo);

@@ -12,7 +12,7 @@
 // MATH FP16X3, FP16: float32 operands as scaled fp16 terms. dY is converted in the consumers' registers. X is converted
 //   in shared memory by the transform warps, or with PREPARED 1 it comes as fp16 terms (prepare/activation_terms.cu),
 //   which is faster if many blocks read it. FP16X3 has two terms; each step is summed apart and promoted: "float32".
-//   FP16 has 11 bits: "tf32".
+//   FP16 has 11 bits: "tf32". With PREPARED 2, which FP16 alone has, dY comes as fp16 terms, too.
 // MATH BF16X3: as FP16X3, with bfloat16 terms, which need no scale, and without promotion; "tf32". PREPARED is 0.
 // MATH BF16: both operands are bfloat16 and go from shared memory to the tensor cores directly.
 // Grid: (ceil(IC / BN), ceil(OC / BM), length of `schedule`). Filter rows with fewer steps have fewer splits, so that
@@ -22,8 +22,8 @@
 // Block: two consumer warpgroups, then the producer, a warp with one working thread, then the transform warps.
 // Macros: NDIM (2, or 3: depth and dilation), DW (dw; 1 with NDIM 2), BM 64 | 128, BN (multiples of 32 up to 256),
 // TAPS, TILE_OW 1 | 2 | 4 | 8, or without a halo also 16 | 32 | 64, TILE_IW = TILE_OW + dw (ceil(TAPS / sw) - 1),
-// NUM_INPUT_TILES = min(sw, TAPS), STAGES, MATH, PREPARED 0 | 1, TRANSFORM_WARPS 3 | 7 (BN up to 128), OUTPUT float, or
-// bfloat16 if no K is split (of part).
+// NUM_INPUT_TILES = min(sw, TAPS), STAGES, MATH, PREPARED 0 | 1 | 2, TRANSFORM_WARPS 3 | 7 (BN up to 128), OUTPUT
+// float, or bfloat16 if no K is split (of part).
 // Shared memory: 1024 + STAGES STAGE bytes. Needs sm_90a, OC % 8 == 0, IC % 8 == 0.
 #include "common/barrier.cuh"
 #include "common/quad.cuh"
@@ -132,7 +132,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   for (int i = phase_group; i < steps.count; i += PING_PONG, state.advance(PING_PONG)) {
     const uint32_t tile = tiles.tile(state.stage());
     mbarrier_wait(CONVERTS ? converted.barrier(state.stage()) : tiles.full_barrier(state.stage()), state.parity());
-    if (IN_TERMS) {
+    if (IN_TERMS && !BOTH) {
       multiply_terms(sum, base, tile, channel, scale);
       tiles.consumer_release(state.stage());
     } else {

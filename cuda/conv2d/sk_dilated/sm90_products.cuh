@@ -77,6 +77,9 @@ __device__ __forceinline__ void start_products(float (&sum)[TAPS][R], uint32_t t
   for (int k = 0; k < INSTRUCTIONS; k++)
 #pragma unroll
     for (int tap = 0; tap < TAPS; tap++)
-      wgmma_bf16<1, 1>(sum[tap], wgmma_further(a, k * 2048), tap_tile(x, tap, 0, k), 1);
+      if (BOTH)
+        wgmma_f16<1, 1>(sum[tap], wgmma_further(a, k * 2048), tap_tile(x, tap, 0, k), 1);
+      else
+        wgmma_bf16<1, 1>(sum[tap], wgmma_further(a, k * 2048), tap_tile(x, tap, 0, k), 1);
   wgmma_commit();
 }

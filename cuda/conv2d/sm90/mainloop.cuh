@@ -123,7 +123,7 @@ __device__ __forceinline__ void consume(const GemmProblem& p, const TileTaps& ta
         } else {
           b_tile = PAIRED ? input_tile + A_BYTES : Bs.consumer_wait(b);
         }
-        if (IS_FP16) {
+        if (SPLITS_A) {  // the products of a tap are done before those of the next begin
 #pragma unroll
           for (int m = 0; m < MI; m++) {
             const uint32_t group_rows = a_rows + m * 64 * ROW_BYTES;
@@ -148,12 +148,12 @@ __device__ __forceinline__ void consume(const GemmProblem& p, const TileTaps& ta
         }
         if (!KEEP_B) b.advance();
       }
-      if (IS_FP16) As.consumer_release(a.stage());
+      if (SPLITS_A) As.consumer_release(a.stage());
     }
   });
   turns.pass();
   wgmma_wait<0>();
-  if (IS_FP16 || !begun) return;
+  if (SPLITS_A || !begun) return;
   As.consumer_release(a.stage_before());
   if (STREAMS_B) Bs.consumer_release(b.stage_before());
 }

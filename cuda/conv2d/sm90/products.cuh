@@ -81,6 +81,8 @@ __device__ __forceinline__ void start_products(float (&sum)[MI][R], uint32_t row
                      b_k = wgmma_further(b_tile, k * (B_MN ? 2048 : 32));
       if (MATH == TF32)
         wgmma_tf32(sum[m], a_k, b_k, 1);
+      else if (PREPARED)
+        wgmma_f16<0, 0>(sum[m], a_k, b_k, 1);
       else
         wgmma_bf16<0, B_MN>(sum[m], a_k, b_k, 1);
     }

@@ -7,7 +7,7 @@
 #include "conv2d/shape.cuh"
 
 constexpr MathMode MATH = ALPHA_MATH;
-constexpr bool IS_FP16 = in_fp16_terms(MATH);
+constexpr bool IS_FP16 = in_fp16_terms(MATH), PREPARED = ALPHA_PREPARED, SPLITS_A = IS_FP16 && !PREPARED;
 constexpr int BM = ALPHA_BM, BN = ALPHA_BN, TERMS = terms_of(MATH), TILE_OW = ALPHA_TILE_OW, TILE_IW = ALPHA_TILE_IW;
 constexpr bool HAS_HALO = TILE_IW > TILE_OW, B_MN = ALPHA_B_MN, SPLIT_K = ALPHA_SPLIT_K, STATISTICS = ALPHA_STATISTICS;
 constexpr bool MAGNITUDE = ALPHA_MAGNITUDE, RAGGED = ALPHA_RAGGED, KEEP_B = ALPHA_KEEP_B,
@@ -43,13 +43,15 @@ constexpr int LAUNCHED_REGISTERS = CONSUMER_GROUPS == 3 ? 128 : 168,
 // LAST_INSTRUCTIONS: those of the last step of a tap, which has only the rest of K.
 constexpr int BK = MATH == TF32 ? 32 : 64, INSTRUCTIONS = 4, LAST_INSTRUCTIONS = ALPHA_LAST_STEPS;
 // A row of a tile in shared memory has 128 bytes, the length of the swizzle of TMA and wgmma: of K, or of the output
-// channels of B with B_MN 1. A in fp16 terms has two boxes, because it comes as floats: BK = 64 floats have 256 bytes.
-constexpr int ROW_BYTES = 128, A_BOXES = IS_FP16 ? 2 : 1, A_BOX = TILE_IW * IMAGES * ROW_BYTES,
+// channels of B with B_MN 1. A that is split into fp16 terms has two boxes, because it comes as floats: BK = 64 floats
+// have 256 bytes.
+constexpr int ROW_BYTES = 128, A_BOXES = SPLITS_A ? 2 : 1, A_BOX = TILE_IW * IMAGES * ROW_BYTES,
               TERM_BYTES = BN * ROW_BYTES, B_BYTES = TERMS * TERM_BYTES;
 static_assert(BM % TILE_OW == 0 && (IMAGES % 8 == 0 || !HAS_HALO),
               "taps that share a tile begin at whole groups of 8 rows");
 static_assert(TILE_IW * IMAGES >= BM, "a tap reads BM rows");
 static_assert(!B_MN || BN % 64 == 0, "boxes of 64 channels");
+static_assert(!PREPARED || MATH == FP16, "one fp16 term is prepared");
 static_assert(!TRANSPOSE_B || (KEEP_B && MATH == TF32), "a filter of floats that stays");
 static_assert(!PING_PONG || (KEEP_B && MATH == BF16 && BM == 256 && BN == 64 && ALPHA_BLOCKS == 1 && !RAGGED),
               "two warpgroups whose tiles fill their registers");

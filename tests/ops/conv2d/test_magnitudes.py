@@ -308,6 +308,18 @@ def at_index(y: Tensor) -> Tensor:
     return y
 
 
+def normalized(y: Tensor, w: Tensor, residual: Tensor | None = None) -> Tensor:
+    conv, norm = nn.Conv2d(64, 64, 3, padding=1, bias=False).to(y.device), nn.BatchNorm2d(64).to(y.device)
+    conv.weight.data = w
+    return nn.conv_batch_norm(conv, norm, y, residual=residual)
+
+
+def added_to(y: Tensor, w: Tensor) -> Tensor:
+    """A convolution of a batch normalisation to whose result y is added: the limit of it needs that of y."""
+    x = Tensor(y.device.upload(draw(y.shape, 4)))
+    return F.conv2d(normalized(x, w, y), w, padding=1)
+
+
 LARGE = 2.0**20
 # How the values of a tensor may change whose magnitude a kernel has found.
 CHANGES: list[Callable[[Tensor], Tensor]] = [
@@ -328,32 +340,37 @@ MAKERS: list[Callable[[Tensor, Tensor], Tensor]] = [
     lambda x, w: F.batch_norm(x, None, None, training=True),
     lambda x, w: F.conv2d(x, w, padding=1, negative_slope=0.25),
     lambda x, w: F.max_pool2d(x, 3, 1, 1),
+    normalized,
 ]
 # The functions of Alpha that read the magnitude of a tensor.
 READERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "conv2d": lambda y, w: F.conv2d(y, w, padding=1),
     "_convolve": lambda y, w: F.conv2d(y[0], w, padding=1),
     "_convolve_transposed": lambda y, w: F.conv_transpose2d(y, w, padding=1),
-    "conv_batch_norm": lambda y, w: normalized(y, w),
+    "conv_batch_norm": normalized,
+    "forget_unless_true": added_to,
 }
 
 
-def normalized(y: Tensor, w: Tensor) -> Tensor:
-    conv, norm = nn.Conv2d(64, 64, 3, padding=1, bias=False).to(y.device), nn.BatchNorm2d(64).to(y.device)
-    conv.weight.data = w
-    return nn.conv_batch_norm(conv, norm, y)
+def reading_copies(v: Configuration) -> bool:
+    return v.reads_half
 
 
 @pytest.mark.slow
-def test_what_is_written_to_a_result_changes_its_scale() -> None:
-    """The old scale would let the fp16 terms overflow."""
+@pytest.mark.parametrize(
+    ("precision", "rows"), [("float32", in_fp16_terms), ("tf32", reading_copies), ("tf32", in_fp16_terms)]
+)
+def test_what_is_written_to_a_result_changes_its_scale(precision: str, rows: Callable[[Configuration], bool]) -> None:
+    """The old scale would let the fp16 terms overflow, and an old copy has the old numbers."""
     device = hopper()
     w = Tensor(device.upload(draw(SIZES[1], 1)))
-    with alpha.no_grad(), choosing(in_fp16_terms), standing_in(device), trials() as trial:
+    with alpha.precision(precision), alpha.no_grad(), choosing(rows), standing_in(device), trials() as trial:
         for number, change in enumerate(CHANGES):
             made = MAKERS[number % len(MAKERS)]
             y = made(Tensor(device.upload(draw((2, 4, 4, 64), 0))), w)
-            assert y.array.magnitude is not None
+            magnitude = y.array.magnitude
+            assert magnitude is not None or rows is reading_copies  # whose makers are other rows
+            assert made is not normalized or (magnitude.half is None) == (precision == "float32")
             with trial(number):
                 y = change(y)
                 assert np.abs(y.numpy()).max() > LARGE / 2
@@ -384,7 +401,12 @@ def test_who_reads_the_magnitude_of_an_array() -> None:
     assert found["magnitude"] == {
         "magnitudes.magnitude_of",
         *("__init__.conv2d", "__init__.backward"),  # a keyword, and the gradient that backward is given
-        *("batch_norm_cuda._with_magnitude", "batch_norm_cuda._gradients", "batch_norm_cuda._input_gradient"),
+        "magnitudes.with_magnitude",  # and with the copies in fp16:
+        *("batch_norm_cuda.plan_apply", "batch_norm_cuda.plan_gradients", "batch_norm_cuda.plan_begun"),
+        *("batch_norm_cuda._half", "batch_norm_cuda._input_gradient"),
+        # that of a residual, and of dZ, which limit what is made of them
+        *("magnitudes.found_beside", "magnitudes.forget_unless_true"),
+        *("batch_norm_cuda._application", "batch_norm_cuda.gradients_begun"),
         *("batch_norm_pool._", "batch_norm_pool.plan_forward", "batch_norm_pool.plan_gradients"),
         *("magnitudes.magnitude_parts", "max_pool._"),
         # that of Y, which the kernel of a convolution makes with a rectifier

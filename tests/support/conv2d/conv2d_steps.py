@@ -68,7 +68,7 @@ def step_of(form: Form, rectifier: Rectifier, arrays: dict[str, Any]) -> Rectifi
     columns = {name: arrays[name] for name in ("mean", "var", "weight", "bias")} if adds_up else {}
     numbers = {"eps": EPS, "smallest": SMALLEST} if adds_up else {}
     maps = {name: arrays[name] for name in ("X", "Y", "residual")}
-    step = RectifierStep(rectifier, sign, maps, {**columns, **numbers})
+    step = RectifierStep(rectifier, sign, maps, {**columns, **numbers}, needs_magnitude=True)
     step.other = arrays["other"] if other else None
     return step
 

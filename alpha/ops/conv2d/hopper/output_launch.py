@@ -85,7 +85,13 @@ class Splits(Enum):
 
 
 # tiles (math, BM, BN) that spill registers with statistics beside a bias or a rectifier; see tests/gate
-STATISTICS_SPILL = {(MathMode.FP16, 128, 256): Splits.ANY, (MathMode.TF32, 256, 128): Splits.SEVERAL}
+STATISTICS_SPILL = {
+    (MathMode.FP16, 128, 256): Splits.ANY,
+    (MathMode.FP16, 192, 192): Splits.SEVERAL,
+    (MathMode.FP16, 256, 128): Splits.SEVERAL,
+    (MathMode.TF32, 256, 128): Splits.SEVERAL,
+}
+MAGNITUDE_BESIDE_SUMS = MathMode.TF32, MathMode.FP16  # of a first step; for "tf32", which alone asks for both
 
 
 def _spills_with_splits(step: StepForm, tile: Tile) -> bool:
@@ -128,6 +134,8 @@ class OutputTilesLaunch:
         self.statistics = self.statistics and spilling is not Splits.ANY
         takes = epilogue.step is not None and (tile.ping_pong or self._takes(epilogue.step, tile))
         self.step = epilogue.step if takes else None
+        if self.step is not None and self.step.sums and tile.math not in MAGNITUDE_BESIDE_SUMS:
+            self.step = self.step._replace(magnitude=False)
         self.reserved = self._reserved(self.step, tile)
         self.keeps_filter = tile.ping_pong or keeps_filter(s, tile, output, self.forward, self.num_sms, self.reserved)
         self.schedule = tile_schedule.tile_schedule(
@@ -136,6 +144,8 @@ class OutputTilesLaunch:
         self.workspace_slots = self.schedule.workspace_slots
         if self.workspace_slots and self.step is not None and _spills_with_splits(self.step, tile):
             self.step, self.reserved = None, self._reserved(None, tile)
+        if self.workspace_slots and self.step is not None and self.step.sums:
+            self.step = self.step._replace(magnitude=False)  # for which a thread has no register left
         if self.workspace_slots and self.statistics and spilling is Splits.SEVERAL:
             self.statistics, self.reserved = False, self._reserved(None, tile)
         self.tiles = len(self.schedule) * self.tiles_per_work_tile
@@ -259,6 +269,7 @@ class OutputTilesLaunch:
                 "SPLIT_K": int(self.workspace_slots > 0),
                 "KEEP_B": int(self.keeps_filter),
                 "PING_PONG": int(tile.ping_pong),
+                "PREPARED": tile.prepared,
                 "TRANSPOSE_B": int(self.B is None),
                 "STATISTICS": int(self.statistics),
                 "MAGNITUDE": int(self.magnitude),

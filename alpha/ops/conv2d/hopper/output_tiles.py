@@ -47,13 +47,13 @@ class Tile(NamedTuple):
     BM: int
     BN: int
     math: MathMode
-    prepared: bool = False  # Sk-dilated: X comes as fp16 terms, which another kernel has prepared
+    prepared: int = 0  # operands that come as fp16 terms, which another kernel has prepared: the first, or both
     blocks: int = 1  # per SM
     ping_pong: bool = False  # each of two warpgroups computes tiles of its own (cuda/conv2d/sm90/ping_pong.cuh)
 
     @classmethod
     def of(cls, v: Configuration) -> Tile:
-        return cls(v.tile["BM"], v.tile["BN"], v.math, bool(v.tile.get("PREPARED")), v.tile["BLOCKS"])
+        return cls(v.tile["BM"], v.tile["BN"], v.math, v.tile.get("PREPARED", 0), v.tile["BLOCKS"])
 
     @property
     def converts(self) -> bool:
@@ -68,12 +68,12 @@ class Tile(NamedTuple):
     @property
     def a_boxes(self) -> int:
         """Boxes of TMA, with rows of 128 bytes, that hold BK elements of the activations."""
-        return 2 if self.math.in_fp16 else 1
+        return 2 if self.math.in_fp16 and not self.prepared else 1
 
     @property
     def a_channels(self) -> int:
-        """Channels of the activations in 128 bytes."""
-        return 64 if self.math is MathMode.BF16 else 32
+        """Channels in 128 bytes of what Sk-dilated reads: of dY, and of X unless that comes as fp16 terms alone."""
+        return 64 if self.math is MathMode.BF16 or self.prepared == 2 else 32
 
     @property
     def consumer_warps(self) -> int:
@@ -161,7 +161,7 @@ class OutputTiles:
     def box(self, residue: int) -> tuple[int, int, int, int]:
         """The box that TMA loads for the input-row tile of a residue: channels, images, pixels, rows."""
         halo = self.tap_step * (self.counts[residue] - 1) if self.tile_iw > self.tile_ow else 0
-        return self.tile.a_channels, self.images, max(1, self.tile_ow + halo), 1
+        return self.tile.BK // self.tile.a_boxes, self.images, max(1, self.tile_ow + halo), 1
 
     @functools.cached_property
     def taps(self) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from alpha.ops.conv2d.hopper.weight_tiles import (
     valid_columns,
 )
 from alpha.ops.conv2d.partial_sums import MAX_PARTIAL_BYTES, MIN_STEPS
-from alpha.ops.conv2d.problem import ConvProblem, MathMode
+from alpha.ops.conv2d.problem import ConvProblem
 from alpha.ops.conv2d.shape import ConvShape, valid_outputs
 from alpha.ops.kernel.casts import CUDA_TYPES
 from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Table
@@ -140,7 +140,7 @@ def _fill_evenly(lengths: Lengths, counts: Lengths, most: Lengths, room: int) ->
 
 
 def _operand_bytes(s: ConvShape, tile: WeightTile) -> int:
-    return (2 if tile.tile.math is MathMode.BF16 else 4) * (prod(s.X) + prod(s.Y))
+    return (2 if tile.tile.a_channels == 64 else 4) * (prod(s.X) + prod(s.Y))
 
 
 def _blocks(lengths: Lengths, counts: Lengths, splits: Lengths, step_cycles: float) -> list[Blocks]:

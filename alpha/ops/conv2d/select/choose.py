@@ -15,7 +15,7 @@ import sys
 from alpha import config
 from alpha.core.numerics import BFLOAT16
 from alpha.ops.conv2d.prepare import shape_for
-from alpha.ops.conv2d.problem import OPERANDS, UNKNOWN, Configuration, Known, Target, seen_by_kernels
+from alpha.ops.conv2d.problem import OPERANDS, UNKNOWN, WEIGHT, Configuration, Given, Known, Target, seen_by_kernels
 from alpha.ops.conv2d.select import hopper_table, time_model, tune
 from alpha.ops.conv2d.select.grouped_table import GROUPED
 from alpha.ops.conv2d.select.product_table import PRODUCTS
@@ -28,7 +28,9 @@ OF_DEPTH_OR_DILATION = (*hopper_table.FORWARD_ROWS, *hopper_table.INPUT_ROWS, *h
 NAMES = tuple(v.name for v in (*CONFIGURATIONS, *PRODUCTS, *GROUPED))
 
 
-def applicable(operator: str, s: ConvShape, target: Target, precision: str = "float32") -> list[Configuration]:
+def applicable(
+    operator: str, s: ConvShape, target: Target, precision: str = "float32", known: Known = UNKNOWN
+) -> list[Configuration]:
     """The configurations that compute the shape in this precision or a better one, in the order of the table.
 
     A convolution with groups has a table of its own.
@@ -46,7 +48,13 @@ def applicable(operator: str, s: ConvShape, target: Target, precision: str = "fl
         and v.device == target.device
         and v.precision in ("float32", precision)
         and shape_for(v, s, target) is not None
+        and (not v.reads_half or (_has_half(known, v) and v.precision == precision and v.supports(s, target)))
     ]
+
+
+def _has_half(known: Known, v: Configuration) -> bool:
+    """True if there is the fp16 copy that a configuration must have."""
+    return known[v.operator == WEIGHT] == Given.HALF
 
 
 def _table(s: ConvShape, target: Target) -> tuple[Configuration, ...]:
@@ -72,7 +80,8 @@ def choose(
 
     One whose work the model does not know (all on the cpu, a new algorithm) is taken before the others.
     ALPHA_CONV_KERNEL forces a configuration by name, if it supports the shape. Otherwise ALPHA_TUNE=1 takes the fastest
-    on the target's GPU, measured with magnitudes that are not known. ALPHA_DEBUG=1 prints each choice once.
+    on the target's GPU, measured with magnitudes that are not known, unless the choice reads a copy in fp16.
+    ALPHA_DEBUG=1 prints each choice once.
 
     Args:
         known: see `ConvProblem`. What needs scales is predicted to be faster if magnitudes are known.
@@ -83,7 +92,7 @@ def choose(
     """
     forced, debug = config.CONV_KERNEL.get(), config.DEBUG.flag()
     chosen = _choose(operator, s, target, precision, known, forced, debug)
-    if target.gpu is None or chosen.name == forced or not config.TUNE.flag():
+    if target.gpu is None or chosen.name == forced or chosen.reads_half or not config.TUNE.flag():
         return chosen
     return _fastest(operator, s, target, precision, target.gpu, config.CACHE_DIR.get())
 
@@ -97,6 +106,26 @@ def _best(rows: list[Configuration], s: ConvShape, target: Target, known: Known 
     narrow = [v for v in counted if v.dtype == BFLOAT16]  # the operands are bfloat16: these read them without casts
     constants = time_model.constants_of(target.name)
     return min(narrow or counted, key=lambda v: time_model.cycles(v, s, target, constants, known))
+
+
+def not_much_slower(
+    v: Configuration, s: ConvShape, target: Target, precision: str, known: Known, moved: float
+) -> list[Configuration]:
+    """Configurations that take at most as much longer than `v` as a kernel takes to move so many bytes, fastest first.
+
+    Those that the model does not know are left out.
+    """
+    seen, constants = seen_by_kernels(s, target), time_model.constants_of(target.name)
+
+    def cycles(other: Configuration) -> float:
+        return time_model.cycles(other, seen, target, constants, known)
+
+    if not time_model.is_counted(v):
+        return []
+    most = cycles(v) + moved / constants.memory
+    rows = applicable(v.operator, s, target, precision, known)
+    rows = [row for row in rows if time_model.is_counted(row) and row.preferred(s, target) and row.dtype == v.dtype]
+    return sorted((row for row in rows if row is not v and cycles(row) <= most), key=cycles)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -116,7 +145,7 @@ def _choose(
     operator: str, s: ConvShape, target: Target, precision: str, known: Known, forced: str, debug: bool
 ) -> Configuration:
     config.CONV_KERNEL.choice(NAMES)
-    rows = applicable(operator, s, target, precision)
+    rows = applicable(operator, s, target, precision, known)
     if not rows:
         raise ValueError(
             f"{operator}: no kernel computes X {s.X} W {s.W}{s.extras} as it is; F.conv2d and its relatives cut it "

@@ -7,7 +7,7 @@ in vain if they do not fill it. Two blocks per SM hide each other's beginning an
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from alpha.ops.conv2d import conv_v2, ks_deconv, sk_dilated
@@ -36,21 +36,19 @@ def supports(operator: str) -> Condition:
 
 @dataclass(frozen=True)
 class _Tile:
-    """Rows and columns of a tile, blocks per SM, and for Sk-dilated whether X comes as prepared fp16 terms."""
+    """Rows and columns of a tile, blocks per SM, and how many operands, from the first, come as prepared fp16 terms."""
 
     BM: int
     BN: int
     blocks: int = 1
-    prepared: bool = False
+    prepared: int = 0
 
 
 def _configure(operator: str, math: MathMode, tile: _Tile, reason: str = "") -> Configuration:
     algorithm, make = _ALGORITHMS[operator]
-    macros: dict[str, Any] = {"BM": tile.BM, "BN": tile.BN, "BLOCKS": tile.blocks}
-    if operator == WEIGHT:
-        macros["PREPARED"] = int(tile.prepared)
+    macros: dict[str, Any] = {"BM": tile.BM, "BN": tile.BN, "BLOCKS": tile.blocks, "PREPARED": tile.prepared}
     return Configuration(
-        f"{algorithm}_sm90_{math.name.lower()}_{tile.BM}x{tile.BN}{'_prepared' * tile.prepared}",
+        f"{algorithm}_sm90_{math.name.lower()}_{tile.BM}x{tile.BN}{('', '_prepared', '_both_prepared')[tile.prepared]}",
         operator,
         "cuda",
         make,
@@ -106,7 +104,10 @@ def _position_rows(operator: str) -> tuple[Configuration, ...]:
         ),
         MathMode.FP16X3: (_Tile(128, 32), _Tile(128, 96), _Tile(128, 128), _Tile(256, 64), _Tile(128, 64)),
     }
-    return tuple(_configure(operator, math, tile) for math, group in tiles.items() for tile in group)
+    found = [(math, tile) for math, group in tiles.items() for tile in group]
+    fp16 = [replace(tile, prepared=1, blocks=1 if tile.BN == 128 else tile.blocks) for tile in tiles[MathMode.BF16]]
+    found += [(MathMode.FP16, tile) for tile in fp16]
+    return tuple(_configure(operator, math, tile) for math, tile in found)
 
 
 FORWARD_ROWS = _position_rows(FORWARD)
@@ -117,7 +118,7 @@ _PING_PONG = "Hopper, trimmed; 64 filters, the warpgroups ping-pong"
 def _weight_rows() -> tuple[Configuration, ...]:
     """The configurations of Sk-dilated. With prepared terms, X is converted once and not in each block."""
     few, own = (_Tile(64, 32), _Tile(64, 64)), (_Tile(128, 32), _Tile(128, 96), _Tile(128, 64))
-    prepared = _Tile(128, 128, prepared=True), _Tile(128, 64, prepared=True)
+    prepared = _Tile(128, 128, prepared=1), _Tile(128, 64, prepared=1)
     more = {
         MathMode.BF16: (_Tile(128, 128), _Tile(128, 256)),
         MathMode.FP16: prepared,
@@ -128,6 +129,9 @@ def _weight_rows() -> tuple[Configuration, ...]:
         _configure(WEIGHT, math, tile, _PING_PONG if tile.BM == 64 else "")
         for math, group in more.items()
         for tile in (*few, *own, *group)
+    ) + tuple(
+        _configure(WEIGHT, MathMode.FP16, replace(tile, prepared=2), _PING_PONG if tile.BM == 64 else "")
+        for tile in (*few, *own, *more[MathMode.BF16])
     )
 
 

@@ -29,7 +29,7 @@ from alpha.ops.conv2d.hopper import output_launch, output_tiles, tile_schedule, 
 from alpha.ops.conv2d.hopper.output_tiles import Tile
 from alpha.ops.conv2d.partial_sums import most_parts, tiles_of
 from alpha.ops.conv2d.prepare import resized, shape_for
-from alpha.ops.conv2d.problem import FORWARD, INPUT, UNKNOWN, WEIGHT, Configuration, Known, MathMode, Target
+from alpha.ops.conv2d.problem import FORWARD, INPUT, UNKNOWN, WEIGHT, Configuration, Given, Known, MathMode, Target
 from alpha.ops.conv2d.select import product_table
 from alpha.ops.conv2d.select.product_table import PRODUCTS
 from alpha.ops.conv2d.shape import ConvShape
@@ -440,11 +440,15 @@ def file_name(gpu: str) -> str:
 def kernel_of(v: Configuration) -> str:
     """The kernel and math mode of a configuration, without its tile: "conv_v2_sm90_bf16"."""
     v = v.base or v
+    if v.reads_half:  # which reads 16 bits as a kernel for bfloat16 does
+        return v.name[: v.name.index(v.math.name.lower())] + "bf16"
     return v.name[: v.name.index(v.math.name.lower()) + len(v.math.name)] if not v.is_ffma else v.name
 
 
 def key_of(kind: str, v: Configuration) -> str:
     """Name under which `Constants` has the rate of a configuration."""
+    if v.reads_half and kind in OF_CONFIGURATIONS:
+        return f"{kernel_of(v)}_{v.tile['BM']}x{v.tile['BN']}"
     return (v.base or v).name if kind in OF_CONFIGURATIONS else kernel_of(v)
 
 
@@ -463,11 +467,13 @@ def passes(v: Configuration, s: ConvShape, target: Target, known: Known = UNKNOW
     on_wgmma = "BLOCKS" in v.tile
     if v.math.in_fp16 and on_wgmma:
         second = _size(s.Y) if v.operator == WEIGHT else weights
-        sizes = [size for size, is_known in zip((first, second), known, strict=True) if not is_known]
+        sizes = [size for size, given in zip((first, second), known, strict=True) if given == Given.NOTHING]
         launches, moved = int(bool(sizes)), 4 * sum(sizes)
-        if v.operator != WEIGHT or v.tile.get("PREPARED"):
-            converted = weights if v.operator != WEIGHT else first
-            launches, moved = launches + 1, moved + converted * (4 + 2 * v.math.terms)
+        prepared = (first, second)[: v.tile.get("PREPARED", 0)]
+        one_term = v.math.terms == 1
+        converted = [size for size, given in zip(prepared, known, strict=False) if given != Given.HALF or not one_term]
+        converted += [weights] * (v.operator != WEIGHT)
+        launches, moved = launches + len(converted), moved + sum(converted) * (4 + 2 * v.math.terms)
     elif (
         v.operator == INPUT
         and v not in PRODUCTS
@@ -489,12 +495,17 @@ def _size(shape: tuple[int, ...]) -> int:
 def quantities(v: Configuration, s: ConvShape, target: Target, known: Known = UNKNOWN) -> Quantities:
     """Quantities of a configuration on cuda for a shape that it computes."""
     used = shape_for(v, s, target) or s
+    if used is not s:  # copies are of the given shape
+        known = min(known[0], Given.MAGNITUDE), min(known[1], Given.MAGNITUDE)
     done, (launches, moved) = work_of(v, used, target), passes(v, used, target, known)
     item, weights = v.dtype.itemsize, 4 if v.operator == WEIGHT else v.dtype.itemsize
     for name, sizes in resized(v.operator, s, used).items() if used is not s else ():
         launches += 1
         moved += int(COPIED * (weights if name == "dW" else item) * sum(map(_size, sizes)))
     least = item * (_size(s.X) + _size(s.Y)) + weights * _size(s.W)
+    if v.reads_half:
+        read = {FORWARD: (s.X,), INPUT: (s.Y,), WEIGHT: (s.X, s.Y)}[v.operator]
+        least -= (item - 2 * v.math.terms) * sum(map(_size, read))
     added = done.partial > 0 and (v.operator == WEIGHT or v in PRODUCTS)  # by a launch of its own
     return Quantities(done, least, launches + 1 + added, moved)
 

@@ -142,7 +142,7 @@ def test_a_tile_is_what_its_row_says() -> None:
             named = {"BM": tile.BM, "BN": tile.BN, "BLOCKS": tile.blocks}
             assert named.items() <= row.tile.items()
             assert tile.math is row.math
-            assert tile.prepared == bool(row.tile.get("PREPARED"))
+            assert tile.prepared == row.tile["PREPARED"]
 
 
 def test_cycles_of_the_tensor_cores() -> None:

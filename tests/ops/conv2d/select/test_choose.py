@@ -24,7 +24,18 @@ from alpha.ops.conv2d import cuda_target, direct
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.prepare import shape_for
-from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration, MathMode, Target, seen_by_kernels
+from alpha.ops.conv2d.problem import (
+    FORWARD,
+    INPUT,
+    UNKNOWN,
+    WEIGHT,
+    Configuration,
+    Given,
+    Known,
+    MathMode,
+    Target,
+    seen_by_kernels,
+)
 from alpha.ops.conv2d.select import choose as choose_module
 from alpha.ops.conv2d.select import time_model
 from alpha.ops.conv2d.select.choose import applicable, choose
@@ -243,14 +254,19 @@ TARGETS = {"cpu": Target("cpu"), **{arch: target(arch) for arch in GPUS}}
 @pytest.mark.slow
 @given(s=st.one_of(shapes(), shapes(True)))
 @settings(max_examples=60, deadline=None)
-def test_the_fastest_by_prediction_is_chosen(s: ConvShape) -> None:
-    """The choice is supported and preferred; on the cpu, where nothing is predicted, it is the first of such rows."""
+@pytest.mark.parametrize("known", [UNKNOWN, (Given.HALF, Given.MAGNITUDE), (Given.MAGNITUDE, Given.HALF)])
+def test_the_fastest_by_prediction_is_chosen(known: Known, s: ConvShape) -> None:
+    """The choice is supported and preferred; on the cpu, where nothing is predicted, it is the first of such rows.
+
+    A row that reads a copy in fp16 needs it, of the shape as it is.
+    """
     for on in TARGETS.values():
         for operator in OPERANDS:
             for precision in PRECISIONS:
-                row = choose(operator, s, on, precision)
+                row = choose(operator, s, on, precision, known)
                 assert (row.operator, row.device) == (operator, on.device)
                 seen = seen_by_kernels(s, on)
+                has_half = known[operator == WEIGHT] == Given.HALF
                 able = [
                     v
                     for v in (*CONFIGURATIONS, *PRODUCTS)
@@ -258,6 +274,7 @@ def test_the_fastest_by_prediction_is_chosen(s: ConvShape) -> None:
                     and v.precision in ("float32", precision)
                     and shape_for(v, seen, on)
                     and v.preferred(seen, on)
+                    and (not v.reads_half or (precision == "tf32" and has_half and v.supports(seen, on)))
                 ]
                 if on.device == "cpu":
                     assert row is able[0]
@@ -265,11 +282,11 @@ def test_the_fastest_by_prediction_is_chosen(s: ConvShape) -> None:
                 if precision == "bf16" and any(v.precision == "bf16" for v in able):
                     able = [v for v in able if v.precision == "bf16"]  # the others need casts
                 assert row in able
-                assert cycles(row, seen, on) == min(cycles(v, seen, on) for v in able)
+                assert cycles(row, seen, on, known) == min(cycles(v, seen, on, known) for v in able)
 
 
-def cycles(v: Configuration, s: ConvShape, on: Target) -> float:
-    return time_model.cycles(v, s, on, time_model.constants_of(on.name))
+def cycles(v: Configuration, s: ConvShape, on: Target, known: Known = UNKNOWN) -> float:
+    return time_model.cycles(v, s, on, time_model.constants_of(on.name), known)
 
 
 def test_a_new_algorithm_is_taken_if_it_is_preferred(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,243 @@
+"""Networks in "tf32" whose convolutions read the fp16 copies that batch normalisation has written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from conv2d_cases import hopper
+from helpers import choosing
+from launch_log import Launched, observed_launches
+
+import alpha
+import alpha.nn.functional as F
+from alpha import Tensor, nn
+from alpha.ops.conv2d.problem import Configuration
+from alpha.runtime.cuda.cuda_device import CudaDevice
+from alpha.step.dry import in_place_of_the_gpu
+
+TILES = {
+    "conv_v2_sm90_fp16_64x32_prepared",
+    "ks_deconv_sm90_fp16_64x32_prepared",
+    "sk_dilated_sm90_fp16_64x32_both_prepared",
+}
+SIZE = (4, 6, 5, 16)  # of images
+
+
+def reads_copies(v: Configuration) -> bool:
+    return v.name in TILES
+
+
+@pytest.fixture
+def cuda() -> Iterator[CudaDevice]:
+    """A Hopper GPU of few SMs, or an emulated one, on which the smallest tile that reads copies is always taken."""
+    device = hopper(4)
+    with in_place_of_the_gpu(device), choosing(reads_copies):
+        yield device
+
+
+class Chain(nn.Module):
+    """Batch normalisations between convolutions, one with a residual. Rounding flips no sign of an activation."""
+
+    def __init__(self, taps: int = 3) -> None:
+        def conv() -> nn.Conv2d:
+            return nn.Conv2d(16, 16, taps, padding=taps // 2, bias=False)
+
+        self.convs = nn.ModuleList([conv() for _ in range(4)])
+        self.norms = nn.ModuleList([nn.BatchNorm2d(16) for _ in range(3)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = nn.conv_batch_norm(self.convs[0], self.norms[0], x)
+        second = self.norms[1](self.convs[1](first))
+        third = nn.conv_batch_norm(self.convs[2], self.norms[2], second, residual=first)
+        return self.convs[3](third)  # type: ignore[no-any-return]
+
+
+def made(taps: int = 3, device: Any = "cuda", dtype: str = "float32") -> tuple[Chain, Tensor, Tensor]:
+    """A network, its input and weights of a loss."""
+    alpha.manual_seed(0)
+    model = Chain(taps).to(device)
+    rng = np.random.default_rng(1)
+    x, w = (alpha.tensor(rng.standard_normal(SIZE).astype(dtype), device=device) for _ in range(2))
+    return model.double() if dtype == "float64" else model, x, w
+
+
+def gradients(model: Chain, x: Tensor, w: Tensor) -> list[np.ndarray]:
+    (model(x) * w).sum().backward()
+    found = [parameter.grad for parameter in model.parameters()]
+    return [grad.numpy() for grad in found if grad is not None]
+
+
+def copies(log: list[Launched]) -> int:
+    """The number of copies that kernels of batch normalisation wrote."""
+    return sum(launched.defines.get("HALF", 0) for launched in log)
+
+
+def test_convolutions_multiply_copies(cuda: CudaDevice) -> None:
+    """The gradients are as near to float64 as one fp16 term is, and nothing is converted but filters and the image."""
+    expected = gradients(*made(device="cpu", dtype="float64"))
+    with alpha.precision("tf32"), observed_launches(cuda) as log:
+        found = gradients(*made())
+    assert len(found) == len(expected) == 10
+    for grad, exact in zip(found, expected, strict=True):
+        assert np.linalg.norm(grad - exact) < 3e-3 * np.linalg.norm(exact)
+    assert copies(log) == 6  # of three results and three gradients
+    products = [x.entry for x in log if x.defines.get("PREPARED", 0)]
+    assert products.count("conv_v2_sm90") == 3  # not of the image
+    assert sum("ks_deconv" in entry for entry in products) == 2  # the last gradient has no copy, the image none
+    assert products.count("sk_dilated_sm90") == 3
+    # of the image, whose filter's gradient reads the copy of dY
+    assert [x.entry for x in log].count("activation_terms") == 1
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_backward_has_the_precision_of_forward(cuda: CudaDevice, taken: bool) -> None:
+    """Gradients are the same if the program has left the precision before it goes backward, as after autocast."""
+    with alpha.precision("tf32"):
+        inside = gradients(*made())
+        model, x, w = made()
+        loss = (model(x) * w).sum()
+        if taken:
+            loss.backward()
+    if not taken:
+        with observed_launches(cuda) as log:
+            loss.backward()
+        assert copies(log) == 3
+    for parameter, expected in zip(model.parameters(), inside, strict=True):
+        assert parameter.grad is not None
+        np.testing.assert_array_equal(parameter.grad.numpy(), expected)
+
+
+def test_captured_steps_have_the_bits_of_eager_ones(cuda: CudaDevice) -> None:
+    def train(capture: Callable[..., Any]) -> list[np.ndarray]:
+        model, x, w = made()
+        optimizer = alpha.optim.SGD(model.parameters(), lr=1e-3)
+
+        def step() -> Tensor:
+            loss = (model(x) * w).sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        run = capture(step)
+        with alpha.precision("tf32"):
+            losses = [run().numpy() for _ in range(4)]
+        return [*losses, *(parameter.numpy() for parameter in model.parameters())]
+
+    for eager, captured in zip(train(lambda step: step), train(alpha.capture), strict=True):
+        np.testing.assert_array_equal(eager, captured)
+
+
+def test_a_second_backward_pass(cuda: CudaDevice) -> None:
+    with alpha.precision("tf32"):
+        expected = gradients(*made())
+        model, x, w = made()
+        loss = (model(x) * w).sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
+    for parameter, once in zip(model.parameters(), expected, strict=True):
+        assert parameter.grad is not None
+        np.testing.assert_array_equal(parameter.grad.numpy(), 2 * once)
+
+
+def test_a_gradient_that_a_hook_changes_is_read_anew(cuda: CudaDevice) -> None:
+    """The copy is that of the gradient before the hook."""
+
+    def run(factor: float) -> np.ndarray:
+        model, x, w = made()
+        z = model.convs[0](x)
+        z.register_hook(lambda grad: grad * factor)
+        y = model.norms[0](z)
+        (model.convs[1](y) * w).sum().backward()
+        grad = model.convs[0].weight.grad
+        assert grad is not None
+        return grad.numpy()
+
+    with alpha.precision("tf32"):
+        np.testing.assert_array_equal(run(4.0), 4 * run(1.0))
+
+
+def test_an_output_that_is_written_is_read_anew(cuda: CudaDevice) -> None:
+    model, x, _ = made()
+    with alpha.precision("tf32"), alpha.no_grad():
+        y = nn.conv_batch_norm(model.convs[0], model.norms[0], x)
+        assert y.array.magnitude.half is not None
+        before = model.convs[1](y).numpy()
+        y.mul_(4.0)
+        after = model.convs[1](y).numpy() / 4
+    assert np.linalg.norm(after - before) < 2e-3 * np.linalg.norm(before)
+
+
+@pytest.mark.parametrize(
+    ("precision", "mode", "taps", "written"),
+    [
+        ("tf32", "fast", 3, 6),
+        ("tf32", "balanced", 3, 3),  # of gradients alone, which nobody keeps
+        ("tf32", "least", 3, 3),
+        ("tf32", "fast", 1, 0),
+        ("float32", "fast", 3, 0),
+        ("bf16", "fast", 3, 0),
+    ],
+)
+def test_when_copies_are_written(cuda: CudaDevice, precision: str, mode: str, taps: int, written: int) -> None:
+    with alpha.precision(precision), alpha.memory_mode(mode), observed_launches(cuda) as log:
+        gradients(*made(taps))
+    assert copies(log) == written
+
+
+def test_nothing_is_kept_behind_the_backward_pass(cuda: CudaDevice) -> None:
+    """The loss, which lives on, holds no copies."""
+    with alpha.precision("tf32"):
+        model, x, w = made()
+        gradients(model, x, w)
+        model.zero_grad()
+        before = cuda.memory_stats().live
+        loss = (model(x) * w).sum()
+        loss.backward()
+        model.zero_grad()
+        assert cuda.memory_stats().live - before < 4 * x.array.nbytes // 2
+        del loss
+
+
+@pytest.mark.parametrize(
+    ("layer", "written"), [(nn.SiLU(), 1), (nn.ReLU(), 2), (nn.LeakyReLU(0.1), 2)], ids=["SiLU", "ReLU", "LeakyReLU"]
+)
+def test_what_another_operator_reads_has_no_copy(cuda: CudaDevice, layer: nn.Module, written: int) -> None:
+    """The activation in the kernel leaves the copy to the convolution; another one reads the floats."""
+    model, x, w = made()
+    with alpha.precision("tf32"), observed_launches(cuda) as log:
+        y = nn.batch_norm_activation(model.norms[0], model.convs[0](x), layer)
+        (model.convs[1](y) * w).sum().backward()
+    assert copies(log) == written
+
+
+def test_an_image_has_no_copy_of_its_gradient(cuda: CudaDevice) -> None:
+    """Nobody reads it: the channels are no packs, and no gradient of the image is asked for."""
+    conv, norm = nn.Conv2d(3, 16, 3, padding=1, bias=False).to("cuda"), nn.BatchNorm2d(16).to("cuda")
+    x = alpha.randn(2, 6, 5, 3, device="cuda")
+    with alpha.precision("tf32"), observed_launches(cuda) as log:
+        nn.conv_batch_norm(conv, norm, x).sum().backward()
+    assert copies(log) == 1  # of the result, which the next convolution may read
+
+
+def test_evaluation_writes_no_copies(cuda: CudaDevice) -> None:
+    model, x, _ = made()
+    model.eval()
+    with alpha.precision("tf32"), alpha.no_grad(), observed_launches(cuda) as log:
+        model(x)
+    assert copies(log) == 0
+
+
+def test_a_convolution_in_float32_finds_the_magnitude_itself(cuda: CudaDevice) -> None:
+    """A limit is too large for the scale of two terms: small numbers would lose bits."""
+    model, x, w = made()
+    with alpha.precision("tf32"):
+        y = nn.conv_batch_norm(model.convs[0], model.norms[0], x)
+    assert y.array.magnitude.half is not None
+    rows = choosing(lambda v: "sm90_fp16x3" in v.name)
+    with rows, observed_launches(cuda) as log:
+        (F.conv2d(y, model.convs[1].weight, None, 1, 1) * w).sum().backward()
+    assert "absmax" in [launched.entry for launched in log]
