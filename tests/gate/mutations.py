@@ -15,7 +15,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import zip_longest
+from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -32,7 +32,7 @@ from alpha.errors import DeviceError
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.plan import compute
-from alpha.ops.conv2d.problem import FORWARD, INPUT, Configuration
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Configuration
 from alpha.ops.conv2d.select.grouped_table import GROUPED
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.runtime.cuda.cache import _sources, compile_cached, source_root
@@ -224,6 +224,12 @@ def subjects() -> dict[str, list[Run]]:
         for source in {x.source for x in launches.recorded(on)}:
             if not source.startswith("conv2d"):
                 found[source].append([_primitive_run(name, arguments)])
+    half_cases = launches.half_cases
+    for case, shape in product(half_cases.CASES, (half_cases.SHAPE, half_cases.FEW)):
+        on, run = launches.device(ARCH), _half_run(case, half_cases.Operands.draw(shape))
+        case.run(on)
+        for source in {x.source for x in launches.recorded(on)}:
+            found[source].append([run])
     return {source: [run for turn in zip_longest(*runs) for run in turn if run] for source, runs in found.items()}
 
 
@@ -250,10 +256,18 @@ def _primitive_run(name: str, arguments: tuple[Any, ...]) -> Run:
     return lambda device: launches.primitive_calls.run(REGISTRY[name], device, arguments, magnitudes=True)
 
 
+def _half_run(case: Any, operands: Any) -> Run:
+    def run(device: CudaDevice) -> list[np.ndarray]:
+        made = case.run(device, operands)
+        return [device.download(array) for array in (made, made.magnitude, made.magnitude.half)]
+
+    return run
+
+
 def _row_runs(row: Configuration) -> list[Run]:
     target = cuda_target(launches.device(ARCH))
     # few shapes show that a transform warp does not wait; of other Hopper rows each shape is compiled apart
-    converts = row.math.in_terms and row.tile.get("PREPARED") == 0
+    converts = row.operator == WEIGHT and row.math.in_terms and row.tile.get("PREPARED") == 0
     few = conv2d_geometry.is_hopper(row) and not converts
     edges = [launches.conv2d_cases.LONG] if few else [] if row in GROUPED else launches.conv2d_cases.cuda_shapes()
     shapes = [s for s in (*conv2d_geometry.of(row), *edges) if row.supports(s, target)]

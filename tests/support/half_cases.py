@@ -16,6 +16,7 @@ from alpha.runtime.cuda.cuda_device import CudaDevice
 
 SHAPE = (9, 5, 7, 24)  # rows that no block fills
 LARGE = (23, 16, 16, 72)  # of several blocks in rows and in channels
+FEW = (1, 2, 4, 512)  # rows, so that the channels of a block are those of several warps
 EPS, SLOPE = 1e-5, 0.25
 
 

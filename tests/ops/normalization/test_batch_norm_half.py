@@ -6,7 +6,7 @@ import half_cases
 import numpy as np
 import pytest
 from conv2d_cases import hopper
-from half_cases import CASES, LARGE, SHAPE, Case, Operands
+from half_cases import CASES, FEW, LARGE, SHAPE, Case, Operands
 
 from alpha.core.primitive import Array
 from alpha.runtime.cuda.cuda_device import CudaDevice
@@ -48,7 +48,7 @@ def largest(a: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("shape", [SHAPE, pytest.param(LARGE, marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize("shape", [SHAPE, FEW, pytest.param(LARGE, marks=pytest.mark.slow)], ids=str)
 def test_the_copy_is_that_of_the_result_below_its_limit(case: Case, shape: tuple[int, ...]) -> None:
     values, limit = check(hopper(), case, Operands.draw(shape))
     assert 0 < largest(values) <= limit * (1 + 1e-6)
