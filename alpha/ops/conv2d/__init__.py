@@ -230,7 +230,7 @@ class Convolution(RectifierFunction):
 
     def free(self) -> None:
         super().free()
-        self.magnitudes.forget()
+        vars(self).pop("magnitudes", None)  # and the copies beside them; the first run of a checkpoint has dropped them
         self._magnitude = None
 
     def backward(self, dY: Array) -> Any:

@@ -72,10 +72,6 @@ class Magnitudes:
         if magnitude is not None and (self._limits or magnitude.half is None):
             self._found[ref(array)] = magnitude
 
-    def forget(self) -> None:
-        """Drop all of them."""
-        self._found.clear()
-
     def known(self, array: Array) -> Array | None:
         """The magnitude of an array that was computed or noted; None if it was not."""
         return self._found.get(ref(array)) if self._found else None

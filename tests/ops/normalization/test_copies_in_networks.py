@@ -223,6 +223,16 @@ def test_an_image_has_no_copy_of_its_gradient(cuda: CudaDevice) -> None:
     assert copies(log) == 1  # of the result, which the next convolution may read
 
 
+def test_a_checkpoint_has_the_gradients_of_its_module(cuda: CudaDevice) -> None:
+    with alpha.precision("tf32"):
+        expected = gradients(*made())
+        model, x, w = made()
+        (alpha.checkpoint(model, x) * w).sum().backward()
+    for parameter, exact in zip(model.parameters(), expected, strict=True):
+        assert parameter.grad is not None
+        np.testing.assert_array_equal(parameter.grad.numpy(), exact)
+
+
 def test_evaluation_writes_no_copies(cuda: CudaDevice) -> None:
     model, x, _ = made()
     model.eval()
