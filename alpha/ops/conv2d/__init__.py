@@ -24,10 +24,20 @@ from alpha.core.primitive import Array, on_every_device
 from alpha.core.tensor import Tensor
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.launch import prepare
-from alpha.ops.conv2d.magnitudes import PACK, Magnitudes, finds_magnitude, needs_magnitude
+from alpha.ops.conv2d.magnitudes import Magnitudes, finds_magnitude, needs_magnitude
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.plan import cuda_target as cuda_target
-from alpha.ops.conv2d.problem import FORWARD, INPUT, PLAIN, WEIGHT, WITH_MAGNITUDE, WITH_STATISTICS, Epilogue, Target
+from alpha.ops.conv2d.problem import (
+    FORWARD,
+    INPUT,
+    PACK,
+    PLAIN,
+    WEIGHT,
+    WITH_MAGNITUDE,
+    WITH_STATISTICS,
+    Epilogue,
+    Target,
+)
 from alpha.ops.conv2d.select.choose import choose
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.step_form import StepForm
@@ -194,7 +204,7 @@ class Convolution(RectifierFunction):
         if negative_slope != 1:
             self.rectified_by, self.offers_first_step = Rectifier(negative_slope), True
         self.precision = get_precision()
-        if self.precision == "tf32" and isinstance(shape, ConvShape):  # and no sum over axes of other kernels
+        if self.precision == "tf32" and isinstance(shape, ConvShape):  # kernels of other axes read no copies
             self.next_reads_half = shape.groups == 1 and shape.taps > 1
             self.reads_half = self.next_reads_half and shape.IC % PACK == 0
         self.dtypes: list[Any] = [None if array is None else array.dtype for array in (X, W, b)]
@@ -230,7 +240,7 @@ class Convolution(RectifierFunction):
 
     def free(self) -> None:
         super().free()
-        vars(self).pop("magnitudes", None)  # and the copies beside them; the first run of a checkpoint has dropped them
+        vars(self).pop("magnitudes", None)  # with the copies; in the first run of a checkpoint they are gone before
         self._magnitude = None
 
     def backward(self, dY: Array) -> Any:

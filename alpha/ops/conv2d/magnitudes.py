@@ -35,14 +35,13 @@ from alpha.autograd.derived import Kind, ask
 from alpha.core.numerics import FLOAT32
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
-from alpha.ops.conv2d.problem import UNKNOWN, Given, Known
+from alpha.ops.conv2d.problem import PACK, UNKNOWN, Given, Known
 from alpha.ops.kernel.multi_tensor import count_chunks
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, State, Table
 from alpha.ops.kernel.sums import MEETING_STATE
 from alpha.runtime import recording
 from alpha.runtime.device import HostArray
 
-PACK = 8  # channels of an fp16 copy that are read together
 _STATE = State(lambda: np.zeros(3, np.uint32))  # in which the blocks of a launch meet; each launch leaves it zero
 
 
@@ -187,7 +186,7 @@ def magnitude_of(x: Tensor) -> Array | None:
     return magnitude
 
 
-def forget_unless_true(x: Tensor) -> None:
+def forget_stale_magnitude(x: Tensor) -> None:
     """Forget the magnitude of a tensor's array if `magnitude_of` does not give it, so that operators may use it."""
     array = x.array
     if type(array) is not np.ndarray and array.magnitude is not None and magnitude_of(x) is None:

@@ -98,6 +98,7 @@ class Epilogue:
         return self.bias or self.activation
 
 
+PACK = 8  # channels of 16 bits that TMA and tensor cores read together, at least
 PLAIN = Epilogue()
 WITH_STATISTICS, WITH_MAGNITUDE = Epilogue(statistics=True), Epilogue(magnitude=True)
 

@@ -18,7 +18,7 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArguments
-from alpha.ops.conv2d.magnitudes import HALVES, forget_unless_true
+from alpha.ops.conv2d.magnitudes import HALVES, forget_stale_magnitude
 from alpha.ops.kernel.arguments import NoImages, check_arguments
 from alpha.ops.kernel.casts import result_type
 from alpha.ops.kernel.options import real
@@ -283,7 +283,7 @@ def batch_norm(
         added = residual if fits else None
         half = training and known and memory.name == FAST and getattr(x._node, "next_reads_half", False)
         if half and added is not None:
-            forget_unless_true(added)
+            forget_stale_magnitude(added)
         token = HALVES.set(half)
         try:
             y = BatchNorm.apply(x, weight, bias, added, stats=stats, eps=eps, rectifier=rectifier)

@@ -21,7 +21,7 @@ from alpha.core.tensor import Tensor
 from alpha.ops.conv2d import Conv2d, conv2d_forward
 from alpha.ops.conv2d.channel_statistics import StatisticsArguments
 from alpha.ops.conv2d.launch import prepare
-from alpha.ops.conv2d.magnitudes import HALVES, forget_unless_true, found_beside, magnitude_of, with_magnitude
+from alpha.ops.conv2d.magnitudes import HALVES, forget_stale_magnitude, found_beside, magnitude_of, with_magnitude
 from alpha.ops.conv2d.problem import FORWARD, WITH_STATISTICS, Given
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.convolution.conv_arguments import Padding, axes_of
@@ -149,7 +149,7 @@ def conv_batch_norm(
     (weight, bias, added), others = norm.take(given)
     X, W = conv.begin(X, W, b, shape, 1.0, magnitude_of(operands[0]))
     if residual is not None and conv.next_reads_half:
-        forget_unless_true(residual)
+        forget_stale_magnitude(residual)
     wanted = StatisticsArguments(*stats.arrays, stats.momentum)
     smallest = 0.0
     if memory.name != FAST:

@@ -20,8 +20,8 @@
 // K), PING_PONG (1: the two warpgroups compute tiles of their own, see sm90/ping_pong.cuh, and every tile has a tap;
 // then B_STAGES stages are all of K of all taps), TRANSPOSE_B (1: B is a filter (K, GN) that stays, and the consumers
 // transpose it on its way to shared memory), STATISTICS (1: also the channel statistics of C), MAGNITUDE
-// (1: also the largest finite magnitude of C), LAST_STEPS (1 to 4: the
-// wgmma instructions that the last BK of K needs), RAGGED (1: GN is no multiple of 8), and MATH:
+// (1: also the largest finite magnitude of C), PREPARED (1, with MATH FP16: A comes as one fp16 term), LAST_STEPS (1 to
+// 4: the wgmma instructions that the last BK of K needs), RAGGED (1: GN is no multiple of 8), and MATH:
 //   FP16X3  A floats, split in registers into two scaled fp16 terms; B in two fp16 terms (prepare/filter_terms.cu). The
 //           products hi hi + hi lo + lo hi have 22 bits. The products of each step, 64 of K, are summed apart, and this
 //           short sum is then added to the sums (promotion in docs/glossary.md): "float32"

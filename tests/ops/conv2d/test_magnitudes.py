@@ -348,7 +348,7 @@ READERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "_convolve": lambda y, w: F.conv2d(y[0], w, padding=1),
     "_convolve_transposed": lambda y, w: F.conv_transpose2d(y, w, padding=1),
     "conv_batch_norm": normalized,
-    "forget_unless_true": added_to,
+    "forget_stale_magnitude": added_to,
 }
 
 
@@ -405,7 +405,7 @@ def test_who_reads_the_magnitude_of_an_array() -> None:
         *("batch_norm_cuda.plan_apply", "batch_norm_cuda.plan_gradients", "batch_norm_cuda.plan_begun"),
         *("batch_norm_cuda._half", "batch_norm_cuda._input_gradient"),
         # that of a residual, and of dZ, which limit what is made of them
-        *("magnitudes.found_beside", "magnitudes.forget_unless_true"),
+        *("magnitudes.found_beside", "magnitudes.forget_stale_magnitude"),
         *("batch_norm_cuda._application", "batch_norm_cuda.gradients_begun"),
         *("batch_norm_pool._", "batch_norm_pool.plan_forward", "batch_norm_pool.plan_gradients"),
         *("magnitudes.magnitude_parts", "max_pool._"),

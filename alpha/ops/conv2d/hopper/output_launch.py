@@ -3,7 +3,8 @@
 The math mode of the configuration says how the operands reach the tensor cores:
 
     FP16X3, FP16  as scaled fp16 terms (cuda/common/fp16_terms.cuh): two terms are "float32", one has 11 bits. The
-                  largest magnitude of each operand is computed first, for the scale that keeps fp16 in range.
+                  largest magnitude of each operand is computed first, for the scale that keeps fp16 in range. If a
+                  tile is `prepared`, A lies in memory as one term.
     TF32          as floats, of which the tensor cores read 11 bits
     BF16          as bfloat16
 """
@@ -91,7 +92,8 @@ STATISTICS_SPILL = {
     (MathMode.FP16, 256, 128): Splits.SEVERAL,
     (MathMode.TF32, 256, 128): Splits.SEVERAL,
 }
-MAGNITUDE_BESIDE_SUMS = MathMode.TF32, MathMode.FP16  # of a first step; for "tf32", which alone asks for both
+# math modes whose first steps find the magnitude of dZ beside sums of channels, which "tf32" alone asks for
+MAGNITUDE_BESIDE_SUMS = MathMode.TF32, MathMode.FP16
 
 
 def _spills_with_splits(step: StepForm, tile: Tile) -> bool:

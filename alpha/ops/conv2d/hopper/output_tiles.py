@@ -76,6 +76,11 @@ class Tile(NamedTuple):
         return 64 if self.math is MathMode.BF16 or self.prepared == 2 else 32
 
     @property
+    def a_item(self) -> int:
+        """Bytes of an element of that."""
+        return 128 // self.a_channels
+
+    @property
     def consumer_warps(self) -> int:
         """The warps of ConvV2's and KS-deconv's blocks that multiply."""
         return {64: 4, 192: 12}.get(self.BM, 8)

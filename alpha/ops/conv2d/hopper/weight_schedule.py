@@ -140,7 +140,7 @@ def _fill_evenly(lengths: Lengths, counts: Lengths, most: Lengths, room: int) ->
 
 
 def _operand_bytes(s: ConvShape, tile: WeightTile) -> int:
-    return (2 if tile.tile.a_channels == 64 else 4) * (prod(s.X) + prod(s.Y))
+    return tile.tile.a_item * (prod(s.X) + prod(s.Y))
 
 
 def _blocks(lengths: Lengths, counts: Lengths, splits: Lengths, step_cycles: float) -> list[Blocks]:

@@ -68,8 +68,7 @@ class WeightTile:
     @functools.cached_property
     def cycles(self) -> float:
         """Cycles of a step: of the slowest of tensor cores, L2 cache and transform warps, or the pipeline's latency."""
-        item = 2 if self.tile.a_channels == 64 else 4
-        products, read = self.taps * self.tile.cycles, self.stage_bytes / READ_BYTES_PER_CYCLE[item]
+        products, read = self.taps * self.tile.cycles, self.stage_bytes / READ_BYTES_PER_CYCLE[self.tile.a_item]
         slowest, total = max(products, read, self.converted_cycles), products + read + self.converted_cycles
         return max(slowest, total / self.stages()) + OVERLAP * (total - slowest)
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from alpha.ops.conv2d import conv_v2, ks_deconv, sk_dilated
-from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Condition, Configuration, MathMode, Target
+from alpha.ops.conv2d.problem import FORWARD, INPUT, PACK, WEIGHT, Condition, Configuration, MathMode, Target
 from alpha.ops.conv2d.shape import ConvShape
 
-PACK = 8  # channels
 REGISTERS = 168  # per thread, at the launch of 384 threads; consumers then take up to 216
 REGISTERS_BY_BM = {64: 255, 192: 128}  # of ConvV2 and KS-deconv; 192 rows have 512 threads
 

@@ -22,7 +22,8 @@ from alpha.core.primitive import REGISTRY
 from alpha.errors import ShapeError
 from alpha.ops.conv2d import cuda_target, direct
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
-from alpha.ops.conv2d.plan import compute
+from alpha.ops.conv2d.launch import plan
+from alpha.ops.conv2d.plan import compute, plan_configuration
 from alpha.ops.conv2d.prepare import shape_for
 from alpha.ops.conv2d.problem import (
     FORWARD,
@@ -30,6 +31,8 @@ from alpha.ops.conv2d.problem import (
     UNKNOWN,
     WEIGHT,
     Configuration,
+    ConvProblem,
+    Epilogue,
     Given,
     Known,
     MathMode,
@@ -42,6 +45,8 @@ from alpha.ops.conv2d.select.choose import applicable, choose
 from alpha.ops.conv2d.select.product_table import PRODUCTS
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
+from alpha.ops.conv2d.step_form import StepForm
+from alpha.ops.kernel.rectifier import FROM_X
 from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.emulated.emulated_compiler import entries
 from alpha.runtime.cuda.planning.driver_dry import DryDevice, Launch
@@ -287,6 +292,33 @@ def test_the_fastest_by_prediction_is_chosen(known: Known, s: ConvShape) -> None
 
 def cycles(v: Configuration, s: ConvShape, on: Target, known: Known = UNKNOWN) -> float:
     return time_model.cycles(v, s, on, time_model.constants_of(on.name), known)
+
+
+def test_a_tile_that_takes_the_first_step_may_be_slower() -> None:
+    """The fastest tile would leave the step to a kernel of its own, where dY has a copy."""
+    s, known = make(512, (8, 8), (128, 128), (3, 3), p=(1, 1)), (Given.HALF, Given.NOTHING)
+    fastest = choose(INPUT, s, TARGETS["sm_90"], "tf32", known)
+    for other in (False, True):
+        step = Epilogue(step=StepForm(FROM_X, True, True, other, True))
+        problem = ConvProblem(INPUT, s, "tf32", step, FLOAT32, known=known)
+        assert not plan_configuration(problem, fastest, TARGETS["sm_90"]).facts["takes step"]
+        taken = plan(problem, TARGETS["sm_90"])
+        assert taken.facts["takes step"]
+        assert "prepared" in taken.name
+    without = plan(ConvProblem(INPUT, s, "tf32", dtype=FLOAT32, known=known), TARGETS["sm_90"])
+    assert without.name == fastest.name
+
+
+@pytest.mark.parametrize("channels", [(64, 64), (60, 52)], ids=["whole packs", "padded"])
+@pytest.mark.parametrize("row", [v for v in CONFIGURATIONS if v.tile.get("PREPARED")], ids=lambda v: v.name)
+def test_the_model_counts_the_launches_that_prepare_operands(row: Configuration, channels: tuple[int, int]) -> None:
+    """An operand is converted unless it came with a copy, which a padded one does not."""
+    s, on = make(16, (6, 6), channels, (3, 3), p=(1, 1)), TARGETS["sm_90"]
+    for known in itertools.product(Given, repeat=2):
+        problem = ConvProblem(row.operator, s, row.precision, dtype=FLOAT32, known=known)
+        launched = len(plan_configuration(problem, row, on).launches)
+        finds_magnitudes = Given.NOTHING in known  # by a launch that no plan has
+        assert time_model.quantities(row, s, on, known).launches == launched + finds_magnitudes
 
 
 def test_a_new_algorithm_is_taken_if_it_is_preferred(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,8 @@ from alpha.nn import functional as F
 from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.launch import _cached_plan
 from alpha.ops.conv2d.plan import compute
-from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT
+from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Given
+from alpha.ops.conv2d.select import choose as choose_module
 from alpha.ops.conv2d.select import tune
 from alpha.ops.conv2d.select.choose import _choose, _fastest, applicable, choose
 from alpha.ops.conv2d.select.product_table import as_convolution
@@ -295,6 +296,15 @@ def test_all_candidates_are_compiled_at_once(gpu: Device, monkeypatch: pytest.Mo
     units = {launch.unit for launches in launched_by_all(gpu).values() for launch in launches}
     assert len(units) > 1
     assert done == [(gpu.driver, units), "measured"]  # type: ignore[attr-defined]
+
+
+def test_a_choice_that_reads_a_copy_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies are there in a network alone, so without them another configuration would win."""
+    monkeypatch.setenv("ALPHA_TUNE", "1")
+    monkeypatch.setattr(choose_module, "_fastest", lambda *_: pytest.fail("it is measured"))
+    s = conv_shape("test", (512, 16, 16, 64), (64, 3, 3, 64), (1, 1), (1, 1))
+    target = replace(cuda_target(DryDevice.of("sm_90a")), gpu=DryDevice.of("sm_90a"))
+    assert choose(FORWARD, s, target, "tf32", (Given.HALF, Given.NOTHING)).reads_half
 
 
 def test_the_models_choice_is_compared_with_the_fastest() -> None:
