@@ -56,7 +56,7 @@ def sources(run: DryRun) -> Counter[str]:
     [
         ("bf16", "elementwise/cast.cu", 23, 1),
         ("float32", "reduce/absmax.cu", 19, 0),
-        ("tf32", "reduce/absmax.cu", 0, 0),
+        ("tf32", "reduce/absmax.cu", 19, 0),  # as convolutions multiply copies in fp16
     ],
 )
 def test_a_warm_step_has_no_pass_for_a_weight(precision: str, source: str, first: int, warm: int) -> None:
