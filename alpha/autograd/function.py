@@ -91,6 +91,7 @@ class Function:
     recorded_uses = 0  # of the output, by functions that may give it a gradient
     lends = False  # whether a gradient that it returns may be memory that somebody else holds
     output_is_kept = False  # whether another function has saved the output; noted in the memory modes below "fast"
+    keeps_own_output = False  # whether the output stays for its own gradient, or will take the place of an input
     would_keep_output = False  # whether `keep_output` is to be told of that in any mode
     layer = NO_LAYER  # whose forward has recorded it, if a recording or a profile asks
     # what others have kept of the output in place of its array; a weak reference, which may be dead
@@ -137,7 +138,7 @@ class Function:
         """The first step of the gradient rule, if another function may take it; a subclass may offer one."""
         return None
 
-    def save(self, *arrays: Array) -> None:
+    def save(self, *arrays: Array | None) -> None:
         """Keep arrays for `backward`; read them there as `self.saved`."""
         self._saved = arrays
 

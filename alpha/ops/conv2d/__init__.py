@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd.function import check_guards
-from alpha.autograd.memory_mode import LEAST
+from alpha.autograd.memory_mode import BALANCED, FAST, LEAST
 from alpha.autograd.memory_mode import setting as memory
 from alpha.core.numerics import BFLOAT16, FLOAT32, get_precision
 from alpha.core.primitive import Array, on_every_device
 from alpha.core.tensor import Tensor
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.launch import prepare
-from alpha.ops.conv2d.magnitudes import Magnitudes, finds_magnitude, needs_magnitude
+from alpha.ops.conv2d.magnitudes import HalfAlone, Magnitudes, drop_half, finds_magnitude, needs_magnitude
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.plan import cuda_target as cuda_target
 from alpha.ops.conv2d.problem import (
@@ -38,7 +38,7 @@ from alpha.ops.conv2d.problem import (
     Epilogue,
     Target,
 )
-from alpha.ops.conv2d.select.choose import choose
+from alpha.ops.conv2d.select.choose import choose, needs_half_alone
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.step_form import StepForm
 from alpha.ops.kernel.casts import as_dtype, as_float32, cast_operands
@@ -163,6 +163,8 @@ class Convolution(RectifierFunction):
 
     In the memory mode "least" nobody keeps Y if it is at least `CHEAP` times as large as X and X needs no gradient, as
     behind an image: the backward pass computes it again.
+
+    If there is an fp16 copy of X, and the gradient of W will read that, X itself is not kept.
     """
 
     offers_first_step = False
@@ -173,6 +175,7 @@ class Convolution(RectifierFunction):
     next_reads_half = False
     rectified_by: Rectifier | None = None
     _magnitude: Array | None = None  # that of X, if the forward pass has found it, in a mode other than "fast"
+    _half: HalfAlone | None = None  # in place of X
     product: Callable[..., Array]
     backward_x: Callable[..., Array]
     backward_weight: Callable[..., Array]
@@ -193,7 +196,7 @@ class Convolution(RectifierFunction):
         self.has_statistics = statistics is not None
         with self.magnitudes:
             Y = self.product(X, W, shape, self.precision, b, negative_slope, **wanted)
-        self.save(X, W) if negative_slope == 1 else self.save(X, W, Y)
+        self.keep(X, W, Y)
         return Y
 
     def begin(
@@ -213,8 +216,38 @@ class Convolution(RectifierFunction):
         self.magnitudes.note(X, magnitude)
         return X, W
 
+    def keep(self, X: Array, W: Array, Y: Array) -> None:
+        """Keep what the gradients need of these arrays."""
+        self.keeps_own_output = self.rectified_by is not None
+        self.save(X, W, Y) if self.keeps_own_output else self.save(X, W)
+        if memory.name == FAST:
+            self._keep_half_alone()
+
+    def _keep_half_alone(self) -> None:
+        """Keep the fp16 copy of X in place of X, if the gradient of W will read that."""
+        X, *others = self._saved or ()
+        magnitude = self.magnitudes.known(X)
+        if magnitude is None or magnitude.half is None or not self.needs_input_grad[1] or not self._reads_half_again(X):
+            return
+        self._half = HalfAlone(X, magnitude)
+        self.magnitudes.note(self._half, self._half.magnitude)
+        self.save(None, *others)
+
+    def _reads_half_again(self, X: Array) -> bool:
+        """True if the gradient of W will read an fp16 copy of X."""
+        return False
+
     def _save_once(self, inputs: Sequence[Tensor | None], Y: Array) -> None:
+        source = None if inputs[0] is None else inputs[0]._node
+        stays = source is None or source.output_is_kept or source.keeps_own_output
+        if memory.name == BALANCED and not stays:
+            self._keep_half_alone()
         X, W, *rest = self._saved or ()
+        if X is None:
+            super()._save_once(inputs, Y)
+            return
+        if self.next_reads_half:
+            drop_half(X)
         self._magnitude = self.magnitudes.known(X)
         super()._save_once(inputs, Y)
         if memory.name != LEAST or self.needs_input_grad[0] or self._again or Y.nbytes < CHEAP * X.nbytes:
@@ -236,15 +269,16 @@ class Convolution(RectifierFunction):
 
         self._maker = output
         if rest:
-            self._saved, self._again = (X, W, None), {2: self.made_again(output)}
+            self._saved, self._again, self.keeps_own_output = (X, W, None), {2: self.made_again(output)}, False
 
     def free(self) -> None:
         super().free()
         vars(self).pop("magnitudes", None)  # with the copies; in the first run of a checkpoint they are gone before
-        self._magnitude = None
+        self._magnitude = self._half = None
 
     def backward(self, dY: Array) -> Any:
         X, W = self.saved[:2]
+        X = X if self._half is None else self._half
         if self.rectified_by is not None and self.begun is None:
             dY = self.rectified_by.gradient(dY, self.saved[2])
         magnitudes = self.magnitudes.copy()  # the caller may write into dY before a second backward pass
@@ -299,6 +333,10 @@ class Conv2d(Convolution):
     product = staticmethod(conv2d_forward)
     backward_x = staticmethod(conv2d_backward_input)
     backward_weight = staticmethod(conv2d_backward_weight)
+
+    def _reads_half_again(self, X: Array) -> bool:
+        of_dY = self.reads_half and self.has_statistics  # which a batch normalisation behind will write
+        return needs_half_alone(self.s, cuda_target(X.device), self.precision, of_dY)
 
 
 class ConvTranspose2d(Convolution):

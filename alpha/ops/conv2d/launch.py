@@ -16,7 +16,7 @@ import numpy as np
 from alpha import config
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array
-from alpha.ops.conv2d.magnitudes import known_magnitudes
+from alpha.ops.conv2d.magnitudes import HalfAlone, known_magnitudes
 from alpha.ops.conv2d.plan import cuda_target, named_operands, plan_configuration
 from alpha.ops.conv2d.problem import PLAIN, UNKNOWN, WEIGHT, Configuration, ConvProblem, Epilogue, Given, Known, Target
 from alpha.ops.conv2d.select.choose import choose, not_much_slower
@@ -85,7 +85,9 @@ def prepare(
     """
     first, second = operands
     require_same_float("conv2d", first, second)
-    if (first.block.address + first.offset) % 16 or (second.block.address + second.offset) % 16:
+    if type(first) is HalfAlone:
+        second = _aligned(second)
+    elif (first.block.address + first.offset) % 16 or (second.block.address + second.offset) % 16:
         first, second = _aligned(first), _aligned(second)
     if bias is not None:
         bias = _aligned(as_float32(bias))

@@ -20,6 +20,9 @@ of convolutions with a rectifier do. It is then `array.magnitude`, which is true
 
 In "tf32" a kernel of batch normalisation may write a copy of what it makes in fp16, `array.magnitude.half`. The
 magnitude is then a limit of the magnitudes of the array, from which the scale of the copy follows.
+
+A convolution that will read the copy of X once more, for the gradient of W, keeps it in place of X (`HalfAlone`). If X
+stays for other reasons, it drops the copy in the memory mode "balanced", and keeps both in "fast".
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ from weakref import ref
 import numpy as np
 
 from alpha.autograd.derived import Kind, ask
+from alpha.autograd.memory_mode import BALANCED
+from alpha.autograd.memory_mode import setting as memory
 from alpha.core.numerics import FLOAT32
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
@@ -68,7 +73,7 @@ class Magnitudes:
 
     def note(self, array: Array, magnitude: Array | None) -> None:
         """Take a magnitude that is known; None: it is not."""
-        if magnitude is not None and (self._limits or magnitude.half is None):
+        if magnitude is not None and (self._limits or not magnitude.limit):
             self._found[ref(array)] = magnitude
 
     def known(self, array: Array) -> Array | None:
@@ -78,8 +83,9 @@ class Magnitudes:
     def knows(self, a: Array, b: Array) -> Known:
         """The things that were computed or noted of each of the two arrays."""
         of_a, of_b = self._found.get(ref(a)), self._found.get(ref(b))
+        half = Given.HALF_ALONE if type(a) is HalfAlone else Given.HALF
         return (
-            Given.NOTHING if of_a is None else Given.MAGNITUDE if of_a.half is None else Given.HALF,
+            Given.NOTHING if of_a is None else Given.MAGNITUDE if of_a.half is None else half,
             Given.NOTHING if of_b is None else Given.MAGNITUDE if of_b.half is None else Given.HALF,
         )
 
@@ -112,6 +118,20 @@ class Magnitudes:
         return ref(weight) in self._found
 
 
+class HalfAlone:
+    """An array of floats of which the fp16 copy alone is left; it stands for the array as an operand.
+
+    Args:
+        array: the one that is left out.
+        magnitude: its magnitude, with the copy beside it, which others may drop.
+    """
+
+    def __init__(self, array: Array, magnitude: Array) -> None:
+        self.device, self.shape, self.dtype = array.device, array.shape, array.dtype
+        self.magnitude = magnitude.reshape(magnitude.shape)  # an object of its own
+        self.magnitude.limit, self.magnitude.half = magnitude.limit, magnitude.half
+
+
 def needs_magnitude(X: Array) -> bool:
     """True if a convolution of an array on a GPU scales its operands, as those with wgmma on float32 do."""
     return X.dtype is FLOAT32 and X.device.properties.compute_capability[0] == 9
@@ -136,8 +156,7 @@ def magnitude_parts(
 
 # Whether a kernel that can write an fp16 copy of its result beside it (`Given.HALF`) does so. A batch normalisation
 # asks for that of its gradient if the convolution in front of it reads it (`Convolution.reads_half`), and for that of
-# its result if the next one probably does (`next_reads_half`). The copy of a result stays for the backward pass, so it
-# is made in the memory mode "fast" alone.
+# its result if the next one probably does (`next_reads_half`), but not in the memory mode "least".
 HALVES: ContextVar[bool] = ContextVar("alpha_halves", default=False)
 
 
@@ -164,7 +183,15 @@ def with_magnitude(result: Array, found: dict[str, Array]) -> Array:
     result.magnitude = magnitude = found.get("magnitude")
     if magnitude is not None:
         magnitude.half = found.get("half")
+        magnitude.limit = magnitude.half is not None
     return result
+
+
+def drop_half(X: Array) -> None:
+    """Drop the fp16 copy of an array that stays without it in this memory mode, which is then "balanced"."""
+    magnitude = getattr(X, "magnitude", None)
+    if magnitude is not None and memory.name == BALANCED:
+        magnitude.half = None
 
 
 def known_magnitudes(a: Array, b: Array) -> Known:

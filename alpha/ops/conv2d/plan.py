@@ -15,7 +15,7 @@ import numpy as np
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
-from alpha.ops.conv2d.magnitudes import absmax, absmax_launch, finds_magnitude
+from alpha.ops.conv2d.magnitudes import HalfAlone, absmax, absmax_launch, finds_magnitude
 from alpha.ops.conv2d.prepare import IN_FP16, resize, resized, shape_for
 from alpha.ops.conv2d.problem import (
     FORWARD,
@@ -200,6 +200,8 @@ def named_operands(
     """Arrays and numbers with which a plan is launched, by name. Arrays begin at multiples of 16 bytes."""
     first, second = OPERANDS[operator]
     named: dict[str, Any] = {first: operands[0], second: operands[1], "slope": slope}
+    if type(operands[0]) is HalfAlone:
+        del named[first]
     if bias is not None:
         named["bias"] = bias
     if p.facts.get("scales"):

@@ -125,7 +125,7 @@ def fp16_terms(p: ConvProblem, number: int, terms: int) -> tuple[tuple[KernelLau
 
     A (..) -> A in fp16 (terms, ..)
     """
-    if terms == 1 and p.known[number] == Given.HALF:
+    if terms == 1 and p.known[number] >= Given.HALF:
         return (), {}
     name = OPERANDS[p.operator][number]
     shape = p.sizes(name)

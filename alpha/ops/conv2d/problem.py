@@ -109,6 +109,7 @@ class Given(IntEnum):
     NOTHING = 0
     MAGNITUDE = 1  # the largest
     HALF = 2  # a limit of the magnitudes, and a copy in fp16 by the scale that follows from it, for "tf32"
+    HALF_ALONE = 3  # the same, and the array itself is gone
 
 
 Known: TypeAlias = tuple[Given, Given]  # of the first and of the second operand
@@ -206,6 +207,11 @@ class Configuration:
     def reads_half(self) -> bool:
         """True if there must be an fp16 copy of its first operand, or for dW of the second one; see `Given.HALF`."""
         return bool(self.tile.get("PREPARED", 0) >= (2 if self.operator == WEIGHT else 1))
+
+    @property
+    def reads_half_of_X(self) -> bool:
+        """True for dW if it multiplies one fp16 term of X, which it makes if there is no copy."""
+        return self.operator == WEIGHT and self.math is MathMode.FP16 and bool(self.tile["PREPARED"])
 
     @property
     def is_ffma(self) -> bool:

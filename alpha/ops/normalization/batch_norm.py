@@ -10,7 +10,7 @@ import numpy as np
 
 from alpha.autograd.first_step import FirstStep
 from alpha.autograd.function import Function
-from alpha.autograd.memory_mode import FAST, SMALLEST_WEIGHT, Again, keeps_one_side
+from alpha.autograd.memory_mode import FAST, LEAST, SMALLEST_WEIGHT, Again, keeps_one_side
 from alpha.autograd.memory_mode import setting as memory
 from alpha.autograd.tracing import state as tracing
 from alpha.core.numerics import BFLOAT16, FLOAT32
@@ -18,7 +18,7 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArguments
-from alpha.ops.conv2d.magnitudes import HALVES, forget_stale_magnitude
+from alpha.ops.conv2d.magnitudes import HALVES, drop_half, forget_stale_magnitude
 from alpha.ops.kernel.arguments import NoImages, check_arguments
 from alpha.ops.kernel.casts import result_type
 from alpha.ops.kernel.options import real
@@ -61,10 +61,13 @@ class BatchNorm(Function):
     Attributes:
         can_keep_output: whether X, normalised, can be found again from Y, in the memory mode of the forward pass.
         keeps_output: whether Y and the residual are kept for that, and X is not.
+        input_stays: whether the function that made X keeps it for its own gradient, as a convolution with a rectifier,
+            so that to keep Y in its place gains nothing; not asked in the mode "fast".
     """
 
     offers_first_step = takes_first_steps = True
     can_keep_output = keeps_output = has_residual = False
+    input_stays = False
     rectifier: Rectifier | None = None
 
     def forward(
@@ -77,7 +80,9 @@ class BatchNorm(Function):
         stats: BatchStatistics,
         eps: float,
         rectifier: Rectifier | None,
+        input_stays: bool = False,
     ) -> Array:
+        self.input_stays = input_stays
         weight = filled(X, 1) if weight is None else weight
         bias = filled(X, 0) if bias is None else bias
         smallest = self.begin(X.dtype, rectifier) if stats.training and memory.name != FAST else 0.0
@@ -96,7 +101,7 @@ class BatchNorm(Function):
     def begin(self, dtype: np.dtype[Any], rectifier: Rectifier | None) -> float:
         """Decide in training whether the output may be kept in place of X; the `smallest` weight, which that needs."""
         undone = rectifier is None or (rectifier.slope >= SMALLEST_SLOPE and rectifier.bound == math.inf)
-        self.can_keep_output = undone and keeps_one_side(dtype)
+        self.can_keep_output = undone and not self.input_stays and keeps_one_side(dtype)
         return SMALLEST_WEIGHT if self.can_keep_output else 0.0
 
     def keep(
@@ -105,7 +110,8 @@ class BatchNorm(Function):
         """Keep what the gradient needs of these arrays."""
         self.rectifier, self.has_residual = rectifier, has_residual
         self.sign_from_Y = has_residual  # whose sign depends on the residual, which nobody keeps
-        self.bias = bias if self.can_keep_output else None
+        self.keeps_own_output = self.can_keep_output or (has_residual and rectifier is not None)
+        self.bias = bias if self.can_keep_output or self.input_stays else None
         if rectifier is None:
             self.save(X, weight, *([] if self.bias is None else [bias]))
         else:
@@ -115,6 +121,8 @@ class BatchNorm(Function):
         x, residual = inputs[0], inputs[3]
         assert x is not None
         self._version_of_x = x._version
+        if residual is not None:
+            drop_half(residual.array)
         if residual is not None and self.can_keep_output and residual.array is not x.array and _is_kept(residual):
             assert self._saved is not None
             assert self.bias is not None
@@ -133,7 +141,7 @@ class BatchNorm(Function):
         self.keeps_output = True
 
     def output_again(self) -> Again | None:
-        if self.can_keep_output or self.has_residual or self.rectifier is None:
+        if self.can_keep_output or self.has_residual or not (self.rectifier or self.input_stays):
             return None
         return self.made_again(self._output)
 
@@ -281,12 +289,14 @@ def batch_norm(
         return BatchNormPool.apply(x, weight, bias, stats=stats, eps=eps, rectifier=rectifier, shape=shape)
     if x.size:
         added = residual if fits else None
-        half = training and known and memory.name == FAST and getattr(x._node, "next_reads_half", False)
+        half = training and known and memory.name != LEAST and getattr(x._node, "next_reads_half", False)
         if half and added is not None:
             forget_stale_magnitude(added)
+        stays = memory.name != FAST and x._node is not None and x._node.keeps_own_output
+        options = {"stats": stats, "eps": eps, "rectifier": rectifier, "input_stays": stays}
         token = HALVES.set(half)
         try:
-            y = BatchNorm.apply(x, weight, bias, added, stats=stats, eps=eps, rectifier=rectifier)
+            y = BatchNorm.apply(x, weight, bias, added, **options)
         finally:
             HALVES.reset(token)
     else:  # no rows, as of a detector that has found nothing: the running statistics stay as they are

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from alpha.autograd.memory_mode import FAST
+from alpha.autograd.memory_mode import FAST, LEAST
 from alpha.autograd.memory_mode import setting as memory
 from alpha.core.numerics import BFLOAT16, get_precision, is_floating
 from alpha.core.primitive import Array
@@ -156,7 +156,7 @@ def conv_batch_norm(
         made = product_type("conv2d", conv.precision, X.dtype, W.dtype, not isinstance(X, np.ndarray))
         smallest = norm.begin(made, rectifier)
     n = Normalization(wanted, weight, bias, eps, added, rectifier, smallest)
-    token = HALVES.set(conv.next_reads_half and memory.name == FAST)
+    token = HALVES.set(conv.next_reads_half and memory.name != LEAST)
     try:
         with conv.magnitudes:
             Z, Y, norm.mean, norm.var = convolved_and_normalized(X, W, shape, conv.precision, b, n)
@@ -164,7 +164,7 @@ def conv_batch_norm(
         HALVES.reset(token)
     stats.note_moved()
     conv.has_statistics = True
-    conv.save(X, W)
+    conv.keep(X, W, Z)
     z = conv.give(Z, operands, tensors)
     norm.needs_input_grad = (z._requires_grad, *norm.needs_input_grad)
     norm.eps, norm.batch = eps, True

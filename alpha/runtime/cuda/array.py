@@ -80,9 +80,10 @@ class DeviceArray:
     """A typed, C-ordered window on an arena block, which returns when its last window dies.
 
     Attributes:
-        magnitude: the bits of the largest finite magnitude (1,) uint32, if the kernel that made the array found them;
-            beside a copy in fp16 those of a limit; else None. alpha/ops/conv2d/magnitudes.py says when it may be used.
-        half: of a magnitude, the fp16 copy of the array whose magnitude it is; else None.
+        magnitude: the bits of the largest finite magnitude (1,) uint32, or of a limit of it, if the kernel that made
+            the array found them; else None. alpha/ops/conv2d/magnitudes.py says when it may be used.
+        limit: whether it is a magnitude that is a limit.
+        half: of a limit, the fp16 copy of the array whose magnitude it is; else None.
         derived: what lies beside the array of a weight and follows from it, by kind; see alpha/autograd/derived.py.
     """
 
@@ -94,6 +95,7 @@ class DeviceArray:
         "dtype",
         "form",
         "half",
+        "limit",
         "magnitude",
         "nbytes",
         "ndim",
@@ -115,6 +117,7 @@ class DeviceArray:
         self.size = form.size
         self.nbytes = form.nbytes
         self.magnitude: DeviceArray | None = None
+        self.limit = False
         self.half: DeviceArray | None = None
         self.derived: dict[str, Any] | None = None
 

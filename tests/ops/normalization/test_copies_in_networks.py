@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +15,8 @@ from launch_log import Launched, observed_launches
 import alpha
 import alpha.nn.functional as F
 from alpha import Tensor, nn
+from alpha.ops import conv2d
+from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.problem import Configuration
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.step.dry import in_place_of_the_gpu
@@ -175,8 +178,8 @@ def test_an_output_that_is_written_is_read_anew(cuda: CudaDevice) -> None:
     ("precision", "mode", "taps", "written"),
     [
         ("tf32", "fast", 3, 6),
-        ("tf32", "balanced", 3, 3),  # of gradients alone, which nobody keeps
-        ("tf32", "least", 3, 3),
+        ("tf32", "balanced", 3, 6),
+        ("tf32", "least", 3, 3),  # of gradients alone
         ("tf32", "fast", 1, 0),
         ("float32", "fast", 3, 0),
         ("bf16", "fast", 3, 0),
@@ -186,6 +189,103 @@ def test_when_copies_are_written(cuda: CudaDevice, precision: str, mode: str, ta
     with alpha.precision(precision), alpha.memory_mode(mode), observed_launches(cuda) as log:
         gradients(*made(taps))
     assert copies(log) == written
+
+
+@pytest.mark.parametrize(
+    ("mode", "layer", "alone"),
+    [
+        ("fast", nn.LeakyReLU(0.25), True),
+        ("fast", nn.ReLU(), True),
+        ("balanced", nn.LeakyReLU(0.25), False),  # the floats, from which X is found again
+        ("balanced", nn.ReLU(), True),
+    ],
+    ids=str,
+)
+def test_what_stays_for_the_backward_pass(cuda: CudaDevice, mode: str, layer: nn.Module, alone: bool) -> None:
+    with alpha.precision("tf32"), alpha.memory_mode(mode):
+        model, x, w = made()
+        y = nn.conv_batch_norm(model.convs[0], model.norms[0], x, layer)
+        floats, copy = weakref.ref(y.array.block), weakref.ref(y.array.magnitude.half)
+        z = nn.conv_batch_norm(model.convs[1], model.norms[1], y)
+        assert y.array.magnitude.limit
+        del y
+        assert (floats() is None, copy() is None) == (alone, not alone)
+        (z * w).sum().backward()
+        assert copy() is None
+
+
+def test_the_copy_of_a_residual_is_dropped(cuda: CudaDevice) -> None:
+    """Nobody would drop it if no convolution reads it."""
+    with alpha.precision("tf32"), alpha.memory_mode("balanced"):
+        model, x, _ = made()
+        shortcut = nn.conv_batch_norm(model.convs[0], model.norms[0], x)
+        assert shortcut.array.magnitude.half is not None
+        nn.conv_batch_norm(model.convs[1], model.norms[1], x, residual=shortcut)
+        assert shortcut.array.magnitude.half is None
+        assert shortcut.array.magnitude.limit
+
+
+def test_gradients_without_the_floats_are_those_with_them(cuda: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    with alpha.precision("tf32"):
+        alone = gradients(*made())
+        monkeypatch.setattr(conv2d, "needs_half_alone", lambda *_: False)
+        both = gradients(*made())
+    for found, expected in zip(alone, both, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_gradient_without_a_copy_beside_a_copy_alone(cuda: CudaDevice) -> None:
+    """A hook leaves the gradient that the convolution expects to come with a copy without one."""
+
+    def gradient(factor: float) -> np.ndarray:
+        model, x, w = made()
+        conv = model.convs[1]
+        y = nn.conv_batch_norm(model.convs[0], model.norms[0], x)
+        z = conv(y, ChannelStatistics())
+        if factor:
+            z.register_hook(lambda grad: grad * factor)
+        (model.norms[1](z) * w).sum().backward()
+        assert conv.weight.grad is not None
+        return conv.weight.grad.numpy()
+
+    with alpha.precision("tf32"):
+        expected = gradient(0)
+        with observed_launches(cuda) as log:
+            found = gradient(4) / 4
+    assert np.linalg.norm(found - expected) < 2e-3 * np.linalg.norm(expected)
+    prepared = [x.defines["PREPARED"] for x in log if x.entry == "sk_dilated_sm90"]
+    assert prepared[0] == 1  # the first one in the backward pass
+
+
+def test_an_output_may_be_written_where_its_copy_is_kept(cuda: CudaDevice) -> None:
+    """The gradient is that of the values that were multiplied."""
+
+    def gradient(change: bool) -> np.ndarray:
+        model, x, w = made()
+        y = nn.conv_batch_norm(model.convs[0], model.norms[0], x)
+        z = nn.conv_batch_norm(model.convs[1], model.norms[1], y)
+        if change:
+            with alpha.no_grad():
+                y.mul_(4.0)
+        (z * w).sum().backward()
+        assert model.convs[1].weight.grad is not None
+        return model.convs[1].weight.grad.numpy()
+
+    with alpha.precision("tf32"):
+        np.testing.assert_array_equal(gradient(True), gradient(False))
+
+
+def test_a_limit_without_a_copy_is_no_magnitude(cuda: CudaDevice) -> None:
+    """A convolution in tf32 has dropped the copy; one in float32 finds the magnitude itself."""
+    model, x, _ = made()
+    with alpha.memory_mode("balanced"):
+        with alpha.precision("tf32"):
+            y = nn.conv_batch_norm(model.convs[0], model.norms[0], x)
+            model.convs[1](y)
+        assert y.array.magnitude.half is None
+        with choosing(lambda v: "sm90_fp16x3" in v.name), observed_launches(cuda) as log:
+            F.conv2d(y, model.convs[1].weight, None, 1, 1)
+    assert "absmax" in [launched.entry for launched in log]
 
 
 def test_nothing_is_kept_behind_the_backward_pass(cuda: CudaDevice) -> None:

@@ -48,13 +48,32 @@ def applicable(
         and v.device == target.device
         and v.precision in ("float32", precision)
         and shape_for(v, s, target) is not None
-        and (not v.reads_half or (_has_half(known, v) and v.precision == precision and v.supports(s, target)))
+        and (not v.reads_half or (_has_half(known, v) and _reads_copies(v, s, target, precision)))
+        and (known[0] != Given.HALF_ALONE or (v.reads_half_of_X and _reads_copies(v, s, target, precision)))
     ]
 
 
 def _has_half(known: Known, v: Configuration) -> bool:
     """True if there is the fp16 copy that a configuration must have."""
-    return known[v.operator == WEIGHT] == Given.HALF
+    return known[v.operator == WEIGHT] >= Given.HALF
+
+
+def _reads_copies(v: Configuration, s: ConvShape, target: Target, precision: str) -> bool:
+    """True if the copies that there are have the form that a configuration reads: that of the arrays, in one term."""
+    return v.precision == precision and v.supports(s, target)
+
+
+def needs_half_alone(s: ConvShape, target: Target, precision: str, half_of_dY: bool) -> bool:
+    """True if dW will read the fp16 copy of X, so that nobody has to keep X for it.
+
+    Args:
+        half_of_dY: whether a copy of dY is expected. There must be a configuration without one, too.
+    """
+    known = Given.HALF, Given.HALF if half_of_dY else Given.NOTHING
+    if not choose(WEIGHT, s, target, precision, known).reads_half_of_X:
+        return False
+    rows = applicable(WEIGHT, s, target, precision, (Given.HALF_ALONE, Given.NOTHING))
+    return any(time_model.is_counted(v) and v.preferred(s, target) for v in rows)
 
 
 def _table(s: ConvShape, target: Target) -> tuple[Configuration, ...]:
@@ -80,7 +99,7 @@ def choose(
 
     One whose work the model does not know (all on the cpu, a new algorithm) is taken before the others.
     ALPHA_CONV_KERNEL forces a configuration by name, if it supports the shape. Otherwise ALPHA_TUNE=1 takes the fastest
-    on the target's GPU, measured with magnitudes that are not known, unless the choice reads a copy in fp16.
+    on the target's GPU, measured with magnitudes that are not known, unless the choice must read a copy in fp16.
     ALPHA_DEBUG=1 prints each choice once.
 
     Args:
@@ -92,7 +111,8 @@ def choose(
     """
     forced, debug = config.CONV_KERNEL.get(), config.DEBUG.flag()
     chosen = _choose(operator, s, target, precision, known, forced, debug)
-    if target.gpu is None or chosen.name == forced or chosen.reads_half or not config.TUNE.flag():
+    of_copies = chosen.reads_half or known[0] == Given.HALF_ALONE
+    if target.gpu is None or chosen.name == forced or of_copies or not config.TUNE.flag():
         return chosen
     return _fastest(operator, s, target, precision, target.gpu, config.CACHE_DIR.get())
 

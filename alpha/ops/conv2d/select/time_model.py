@@ -471,7 +471,7 @@ def passes(v: Configuration, s: ConvShape, target: Target, known: Known = UNKNOW
         launches, moved = int(bool(sizes)), 4 * sum(sizes)
         prepared = (first, second)[: v.tile.get("PREPARED", 0)]
         one_term = v.math.terms == 1
-        converted = [size for size, given in zip(prepared, known, strict=False) if given != Given.HALF or not one_term]
+        converted = [size for size, given in zip(prepared, known, strict=False) if given < Given.HALF or not one_term]
         converted += [weights] * (v.operator != WEIGHT)
         launches, moved = launches + len(converted), moved + sum(converted) * (4 + 2 * v.math.terms)
     elif (

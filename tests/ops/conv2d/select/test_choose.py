@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conv2d_cases import make
+from conv2d_cases import hopper, make
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from alpha import config
 from alpha.core.numerics import BFLOAT16, FLOAT32, PRECISIONS
 from alpha.core.primitive import REGISTRY
 from alpha.errors import ShapeError
@@ -41,7 +42,7 @@ from alpha.ops.conv2d.problem import (
 )
 from alpha.ops.conv2d.select import choose as choose_module
 from alpha.ops.conv2d.select import time_model
-from alpha.ops.conv2d.select.choose import applicable, choose
+from alpha.ops.conv2d.select.choose import applicable, choose, needs_half_alone
 from alpha.ops.conv2d.select.product_table import PRODUCTS
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
@@ -288,6 +289,41 @@ def test_the_fastest_by_prediction_is_chosen(known: Known, s: ConvShape) -> None
                     able = [v for v in able if v.precision == "bf16"]  # the others need casts
                 assert row in able
                 assert cycles(row, seen, on, known) == min(cycles(v, seen, on, known) for v in able)
+
+
+@pytest.mark.slow
+@given(s=st.one_of(shapes(), shapes(True)), half_of_dY=st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_a_copy_that_is_left_alone_is_read_as_fast(s: ConvShape, half_of_dY: bool) -> None:
+    """The array itself is not read, whatever there is of dY; if it is what was expected, the choice stays."""
+    expected = Given.HALF if half_of_dY else Given.NOTHING
+    for on in TARGETS.values():
+        if on.device == "cpu" or not needs_half_alone(s, on, "tf32", half_of_dY):
+            continue
+        for of_dY in Given:
+            known = Given.HALF_ALONE, of_dY
+            row = choose(WEIGHT, s, on, "tf32", known)
+            assert of_dY != expected or row is choose(WEIGHT, s, on, "tf32", (Given.HALF, of_dY))
+            for launch in plan_configuration(ConvProblem(WEIGHT, s, "tf32", dtype=FLOAT32, known=known), row, on).launches:
+                assert "X" not in [getattr(argument, "name", "") for argument in launch.arguments]
+
+
+def test_a_copy_is_left_alone_where_it_is_read() -> None:
+    """The reasons to keep the array: another GPU or precision, the gradient of few channels, padded ones."""
+    s, on = make(512, (8, 8), (128, 128), (3, 3), p=(1, 1)), TARGETS["sm_90"]
+    assert needs_half_alone(s, on, "tf32", True)
+    assert not needs_half_alone(s, on, "float32", True)
+    assert not any(needs_half_alone(s, TARGETS[arch], "tf32", True) for arch in GPUS if not arch.startswith("sm_90"))
+    assert not needs_half_alone(make(512, (8, 8), (124, 128), (3, 3), p=(1, 1)), on, "tf32", True)
+
+
+@pytest.mark.parametrize("variable", [config.TUNE, config.CONV_KERNEL], ids=str)
+def test_variables_that_are_set_when_a_copy_is_alone(monkeypatch: pytest.MonkeyPatch, variable: Any) -> None:
+    """The backward pass may not choose a configuration that reads the array, nor measure any."""
+    s, on = make(512, (8, 8), (128, 128), (3, 3), p=(1, 1)), replace(TARGETS["sm_90"], gpu=hopper())
+    monkeypatch.setenv(variable.name, "1" if variable is config.TUNE else "sk_dilated_sm90_fp16_64x32")
+    for of_dY in Given:
+        assert choose(WEIGHT, s, on, "tf32", (Given.HALF_ALONE, of_dY)).reads_half_of_X
 
 
 def cycles(v: Configuration, s: ConvShape, on: Target, known: Known = UNKNOWN) -> float:
