@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd.function import Function
-from alpha.autograd.memory_mode import FAST, get_memory_mode
+from alpha.autograd.memory_mode import FAST, get_memory_mode, memory_mode
 from alpha.autograd.recompute import no_checkpoints
 from alpha.core.host_values import DTypeLike
 from alpha.core.numerics import computed_precision, get_precision
@@ -20,12 +20,12 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor, as_dtype
 from alpha.errors import ShapeError
 from alpha.module.module import Module, device_of
+from alpha.nn.batchnorm import SqBatchNorm, _BatchNorm
 from alpha.nn.kept_sides import AGAIN, BOTH, INPUT, NEITHER, OUTPUT, kept_sides, tensors_in
 from alpha.nn.lazy import initialised
-from alpha.ops.conv2d import ConvTranspose2d
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.convolution import ConvTranspose
 from alpha.ops.convolution.conv_arguments import ConvAxes
+from alpha.ops.kernel.options import integer
 from alpha.ops.matmul.matmul import Linear, Matmul
 from alpha.ops.sequence.recurrence import Recurrent
 
@@ -37,10 +37,12 @@ class Cost:
     """Cost of operators: their operations and bytes.
 
     Attributes:
-        flops: operations of convolutions and matrix products, two a multiply-add, with padding.
-        convolution: operations of convolutions with all zeros: those that padding puts between the operands, and in a
-            transposed convolution those that the stride does.
-        useful: those of them that meet no zero. C-K-S skips the others.
+        flops: operations of convolutions and matrix products, two a multiply-add. Those of a convolution are of each
+            output, or of each input if it is transposed, with each tap of the filter, also where padding is met. No
+            zeros that a stride or a dilation would put between operands are among them.
+        convolution: those of them that belong to convolutions.
+        useful: those of convolutions that meet no padding. C-K-S skips the others. With groups these are the products
+            within the groups.
         moved: bytes that the operators read and write, each operand and each result once. What is multiplied counts in
             the dtype in which that is done.
         kept: bytes of activations that stay until the backward pass.
@@ -86,24 +88,34 @@ def summary(self: Module, input_shape: Given, dtype: DTypeLike = None) -> Table:
     """A table of layers, from one forward pass in the precision in force; the module stays as it was.
 
     Its columns are the shape of the output, the parameters, the operations of convolutions and matrix products in
-    millions, the share of a convolution's products that meet a zero and are skipped, the bytes that operators read
+    millions (MFLOP), the share of them that can be skipped, the bytes that operators read
     and write, and the bytes of activations that are kept for the backward pass, as if there was
     no `alpha.checkpoint`. K, M and G are KiB, MiB and GiB.
 
+    MFLOP counts each output of a convolution with each tap of its filter, and each input of a transposed one, also
+    where they meet the zeros of the padding; "skipped" is the share of those that do. So MFLOP x (1 - skipped) is what
+    must be computed, in each line and in all. Zeros that a stride or a dilation would put between operands count in
+    neither column, as no kernel multiplies them. A kernel may skip less: `alpha.profile` says how much it did.
+
     In a memory mode other than "fast" the column "keeps" says what stays of a batch normalisation in training: its
     "input", its "output", "both", "input, again" if the output is computed again, or "again" if both are. The bytes are
-    those of "fast"; a plan has those of the mode (`alpha.memory_plan`).
+    those of "fast" in each mode; a plan has those of the mode (`alpha.memory_plan`).
 
     Args:
         input_shape: (N, H, W, C) of a batch of zeros, or the shape that `forward` takes; or an example: a Tensor,
             or a tuple of all that `forward` takes.
         dtype: of the zeros, such as "int64" for a model that begins with an `Embedding`; by default that of the
             first parameter.
+
+    Raises:
+        TypeError: `input_shape` is neither integers, nor a Tensor, nor Tensors alone.
+        ValueError: an axis is shorter than 0, or a Tensor is given together with `dtype`.
     """
     arguments = _arguments(self, input_shape, dtype)
     model = initialised(self, arguments)
     shapes = ", ".join([str(x.shape) for x in arguments])
-    rows = trace(model, arguments)
+    with memory_mode(FAST):
+        rows = trace(model, arguments)
     if get_memory_mode() == FAST:
         return Table(_table(rows, model, shapes, {}))
     sides, note = _sides(model, arguments)
@@ -115,23 +127,38 @@ Module.summary = summary  # type: ignore[method-assign]
 
 def _sides(model: Module, arguments: tuple[Tensor, ...]) -> tuple[dict[str, str], str]:
     """The array that each batch normalisation keeps, by its name, and a line about all of them."""
-    mode = f'In the memory mode "{get_memory_mode()}"'
+    mode = f'The bytes kept are those of the memory mode "{FAST}"\nIn the memory mode "{get_memory_mode()}"'
     try:
         sides = kept_sides(model, arguments)
     except (ShapeError, TypeError, ValueError) as error:
         return {}, f"{mode}: what batch normalisations keep is unknown ({error})"
     counts = Counter(sides.values())
-    kept = ", ".join(f"{side} ({counts[side]})" for side in (OUTPUT, AGAIN, NEITHER, INPUT, BOTH) if counts[side])
-    return sides, f"{mode} batch normalisations keep: {kept or 'nothing, there are none with a weight'}"
+    kept = [f"{side} ({counts[side]})" for side in (OUTPUT, AGAIN, NEITHER, INPUT, BOTH) if counts[side]]
+    if missing := _weighted(model) - sides.keys():
+        kept.append(f"unknown ({len(missing)}: no values reach it, or its calls keep different arrays)")
+    return sides, f"{mode} batch normalisations keep: {', '.join(kept) or 'nothing, there are none with a weight'}"
+
+
+def _weighted(model: Module) -> set[str]:
+    """The names of the batch normalisations with a weight that normalise by a batch in training."""
+    modules = model.named_modules()
+    return {name for name, m in modules if isinstance(m, (_BatchNorm, SqBatchNorm)) and m.weight is not None}
 
 
 def _arguments(model: Module, given: Given, dtype: DTypeLike) -> tuple[Tensor, ...]:
     """The tensors that the model runs on: those that are given, or zeros of a shape."""
-    values: tuple[Any, ...] = (given,) if isinstance(given, Tensor) else tuple(given)
+    values: tuple[Any, ...] = (given,) if isinstance(given, (Tensor, int, float, str)) else tuple(given)
     if values and all(isinstance(value, Tensor) for value in values):
         if dtype is not None:
             raise ValueError(f"summary: dtype={dtype!r} belongs to a shape; the tensors that are given have theirs")
         return values
+    if any(isinstance(value, Tensor) for value in values):
+        others = sorted({type(value).__name__ for value in values if not isinstance(value, Tensor)})
+        raise TypeError(
+            f"summary: an example of Tensors has {', '.join(others)} among them; give Tensors alone, or the lengths of "
+            "the axes of one input"
+        )
+    values = tuple([integer("summary", f"input_shape[{i}]", value, 0) for i, value in enumerate(values)])
     floats = [p.dtype for p in model.parameters()] or [np.dtype(np.float32)]
     return (Tensor(device_of(model).zeros(values, floats[0] if dtype is None else as_dtype(dtype))),)
 
@@ -238,10 +265,7 @@ def _work(node: Function) -> Cost:
     """Operations of a convolution or a matrix product, from its shapes."""
     shape = getattr(node, "s", None)
     if isinstance(shape, (ConvShape, ConvAxes)):
-        with_zeros = shape.flops
-        if isinstance(node, (ConvTranspose2d, ConvTranspose)):  # of a convolution of its result, with zeros in between
-            with_zeros = shape.flops * math.prod(shape.X[:-1]) // math.prod(shape.Y[:-1])
-        return Cost(shape.flops, with_zeros, shape.useful * shape.flops)
+        return Cost(shape.flops, shape.flops, shape.useful * shape.flops)
     if isinstance(node, Recurrent):
         return Cost(node.flops)
     if isinstance(node, Linear):
@@ -322,7 +346,7 @@ def _cells(parameters: int, cost: Cost) -> tuple[str, ...]:
     return (
         f"{parameters:,}" if parameters else "",
         f"{cost.flops / 1e6:,.1f}" if cost.flops else "",
-        f"{1 - cost.useful / cost.convolution:.1%}" if cost.convolution else "",
+        f"{(cost.convolution - cost.useful) / cost.flops:.1%}" if cost.convolution else "",
         _bytes(cost.moved),
         _bytes(cost.kept),
     )

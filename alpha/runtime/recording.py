@@ -10,9 +10,11 @@ layer. The other kind is a profile, which leaves everything as it is (alpha/step
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,7 +51,7 @@ class Layer(NamedTuple):
     """A module, as a part of the outermost module that was called.
 
     Attributes:
-        root: the id of the outermost module.
+        root: the number of the outermost module, which no other one has.
         kind: the name of its class.
         name: the name of the part, as `named_modules` has it; empty for the outermost module itself.
     """
@@ -63,12 +65,28 @@ NO_LAYER = Layer(0, "", "")
 
 
 def layer_names(layers: Iterable[Layer]) -> dict[Layer, str]:
-    """Names of layers; those of several outermost modules begin with the classes of these."""
+    """Names of layers; those of several outermost modules begin with the classes of these.
+
+    A second outermost module of one class, in the order of the layers, begins with "Net-2", a third with "Net-3".
+    """
     found = dict.fromkeys(layers)
-    several = len({layer.root for layer in found if layer is not NO_LAYER}) > 1
-    return {
-        layer: f"{layer.kind}.{layer.name}" if several and layer.name else layer.name or layer.kind for layer in found
-    }
+    kinds = {layer.root: layer.kind for layer in found if layer != NO_LAYER}
+    if len(kinds) < 2:
+        return {layer: layer.name or layer.kind for layer in found}
+    heads, counts = {NO_LAYER.root: NO_LAYER.kind}, Counter[str]()
+    for root, kind in kinds.items():
+        counts[kind] += 1
+        heads[root] = kind if counts[kind] == 1 else f"{kind}-{counts[kind]}"
+    return {layer: ".".join(filter(None, (heads[layer.root], layer.name))) for layer in found}
+
+
+_numbers = itertools.count(1)
+_roots: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+
+
+def _number(root: Any) -> int:
+    """The number of an outermost module, the same for all listeners; no later module gets it."""
+    return _roots[root] if root in _roots else _roots.setdefault(root, next(_numbers))
 
 
 class Asked(NamedTuple):
@@ -158,9 +176,9 @@ class Listener:
 
     def name(self, root: Any) -> None:
         """Give a module and its parts their names, as far as they have none yet."""
-        kind = type(root).__name__
+        number, kind = _number(root), type(root).__name__
         for name, module in root.named_modules():
-            self._layers.setdefault(module, Layer(id(root), kind, name))
+            self._layers.setdefault(module, Layer(number, kind, name))
 
     def layer_of(self, module: Any) -> Layer:
         """The layer that a module is; one without a name is an outermost module."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import re
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -86,15 +90,60 @@ def test_a_model_gets_an_image_of_its_own_dtype() -> None:
 
 
 def test_zeros_that_are_skipped(device: str) -> None:
-    """Zeros come from padding, and in a transposed convolution from the stride, which puts them between operands."""
+    """Zeros that count come from padding; those that a stride would put between operands are nobody's products."""
     strided = nn.ConvTranspose2d(2, 3, 2, stride=2, bias=False).to(device)
     (row,) = rows_of(strided, (1, 4, 4, 2)).values()
-    assert row.cost.useful == row.cost.flops  # no padding
-    assert row.cost.useful / row.cost.convolution == 1 / 4
+    assert row.cost.useful == row.cost.convolution == row.cost.flops  # no padding
     table = strided.summary((1, 4, 4, 2)).splitlines()
-    assert table[2].split()[-3:-1] == ["75.0%", f"{4 * (32 + 24 + 192) / 2**10:.2f}K"]
+    assert table[2].split()[-3:-1] == ["0.0%", f"{4 * (32 + 24 + 192) / 2**10:.2f}K"]
     padded = nn.Conv2d(2, 3, 3, padding=1, bias=False).to(device)
     assert padded.summary((1, 4, 4, 2)).splitlines()[2].split()[-3] == "30.6%"  # 1 - (10 / 12)^2
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "strided": {"stride": 2},
+    "dilated": {"dilation": 2},
+    "strided and dilated": {"stride": 2, "dilation": 3},
+    "grouped": {"groups": 2},
+    "grouped, strided and dilated": {"groups": 2, "stride": 3, "dilation": 2},
+    "depthwise": {"groups": 8},
+}
+
+
+def pairs_of(i: int, o: int, f: int, s: int, p: int, d: int) -> int:
+    """The number of outputs and taps of an axis that meet an input, one by one."""
+    return sum(0 <= at * s - p + tap * d < i for at in range(o) for tap in range(f))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("transposed", [False, True], ids=["conv", "transposed"])
+def test_operations_that_are_not_skipped_are_those_that_are_computed(kind: str, rank: int, transposed: bool) -> None:
+    """MFLOP x (1 - skipped) is a count of single products, in the line, in all, and in a profile of the layer."""
+    options = KINDS[kind]
+    layer = getattr(nn, f"Conv{'Transpose' * transposed}{rank}d")(8, 16, 3, padding=2, **options)
+    shape = (2, *(7, 9, 5)[:rank], 8)
+    x = alpha.ones(shape)
+    s, d, groups = options.get("stride", 1), options.get("dilation", 1), options.get("groups", 1)
+    within, around = shape[1:-1], layer(x).shape[1:-1]
+    axes = list(zip(around, within, strict=True) if transposed else zip(within, around, strict=True))
+    each = 2 * 2 * 8 * 16 // groups  # operations of a pixel of one map and a tap, of both images
+    computed = each * math.prod(pairs_of(i, o, 3, s, 2, d) for i, o in axes)
+    (cost,) = [row.cost for row in rows_of(layer, shape).values()]
+    assert cost.flops == cost.convolution == each * math.prod(3 * o for _, o in axes)
+    assert cost.useful == pytest.approx(computed)
+    with alpha.profile() as p:
+        layer(x)
+    profiled = sum(event.work.flop for event in p.events)
+    assert profiled == pytest.approx(computed) if groups == 1 else profiled >= computed  # groups are put together
+    # with a linear layer behind it, all in one: the share of all operations
+    model = nn.Sequential(layer, nn.Linear(16, 1000))
+    lines = [re.split(r" {2,}", line) for line in model.summary(shape).splitlines()]
+    flops = cost.flops + 2 * 2 * math.prod(around) * 16 * 1000
+    total = next(line for line in lines if line[0] == "total")
+    assert total[2:4] == [f"{flops / 1e6:,.1f}", f"{(cost.flops - computed) / flops:.1%}"]
+    assert lines[2][5] == f"{1 - computed / cost.flops:.1%}"
 
 
 @pytest.mark.parametrize(
@@ -219,6 +268,54 @@ def test_what_batch_normalisations_keep_in_a_memory_mode(mode: str, sides: dict[
         np.testing.assert_array_equal(value.numpy(), before[name])
     with alpha.memory_mode(mode):  # one value for each channel
         assert "is unknown (" in nn.Sequential(nn.BatchNorm1d(3)).summary((1, 3))
+
+
+@pytest.mark.parametrize("mode", ["balanced", "least"])
+def test_bytes_are_those_of_fast_in_each_mode(mode: str, device: str) -> None:
+    """The mode in force changes no column but "keeps", and the text says whose the bytes are."""
+    net = nn.Sequential(nn.Conv2d(3, 32, 3), nn.BatchNorm2d(32), nn.LeakyReLU(0.2), nn.Conv2d(32, 8, 3), nn.ReLU())
+    net.to(device)  # "least" does not keep the output of the first convolution, which reads an image
+    fast = net.summary((2, 12, 12, 3)).splitlines()
+    with alpha.memory_mode(mode):
+        lines = net.summary((2, 12, 12, 3)).splitlines()
+    assert [line[: len(fast[0])].rstrip() for line in lines[2:7]] == fast[2:7]
+    assert lines[-3:-1] == [fast[-1], 'The bytes kept are those of the memory mode "fast"']
+
+
+@pytest.mark.parametrize("mode", ["balanced", "least"])
+def test_batch_normalisations_of_which_nothing_is_known_are_counted(mode: str) -> None:
+    """A layer that no image reaches, or in a branch that is not taken, has a weight all the same."""
+
+    class Branch(nn.Module):
+        def __init__(self) -> None:
+            self.taken, self.other = nn.BatchNorm2d(3), nn.BatchNorm2d(3)
+            self.plain = nn.BatchNorm2d(3, affine=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.taken(self.plain(x))
+
+    with alpha.memory_mode(mode):
+        assert "keep: unknown (2: " in Branch().summary((0, 4, 4, 3))
+        assert "keep: input (1), unknown (1: " in Branch().summary((2, 4, 4, 3))
+        for model in (nn.BatchNorm2d(3, affine=False), nn.ReLU()):
+            assert "keep: nothing, there are none with a weight" in model.summary((0, 4, 4, 3))
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        ((2, 3.5), TypeError, r"summary: input_shape\[1\]=3.5 is not an integer"),
+        ((True, 3), TypeError, r"summary: input_shape\[0\]=True is not an integer"),
+        ((2.0, 3), TypeError, r"summary: input_shape\[0\]=2.0 is not an integer"),
+        (("2", 3), TypeError, r"summary: input_shape\[0\]='2' is not an integer"),
+        (3.5, TypeError, r"summary: input_shape\[0\]=3.5 is not an integer"),
+        ((-1, 3), ValueError, r"summary: input_shape\[0\]=-1 must be at least 0"),
+        ((alpha.ones(2, 3), 5), TypeError, "summary: an example of Tensors has int among them; give Tensors alone"),
+    ],
+)
+def test_what_is_no_shape_is_refused(given: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        nn.Linear(3, 4).summary(given)
 
 
 def test_the_table_is_a_str_that_shows_as_it_is_printed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import random
 import re
 from collections.abc import Callable, Iterator
@@ -170,6 +171,80 @@ def test_several_networks_have_names_of_their_own() -> None:
     one, two = Pair(), nn.Linear(4, 4)
     run = alpha.dry_run(lambda x: two(one(x)["y"][0]).sum().backward(), shaped((8, 4)), gpu="sm_80")
     assert {step.layer for step in run.launches if step.phase == "backward"} == {"", "Pair.layer", "Linear"}
+
+
+def _small(width: int, name: str = "") -> nn.Module:
+    """A sequence of two layers with weights, or an object of a class of this name with one."""
+    if not name:
+        return nn.Sequential(nn.Linear(width, 9), nn.Tanh(), nn.Linear(9, width))
+    kind = type(name, (nn.Module,), {"forward": lambda self, x: self.fc(x)})
+    made = kind()
+    made.fc = nn.Linear(width, width)
+    return made
+
+
+NETWORKS: dict[str, tuple[Callable[[], list[nn.Module]], set[str]]] = {
+    "one": (lambda: [_small(8)], {"0", "2"}),
+    "two of one class": (
+        lambda: [_small(8), _small(8)],
+        {"Sequential.0", "Sequential.2", "Sequential-2.0", "Sequential-2.2"},
+    ),
+    "three without parts, and another": (
+        lambda: [nn.Linear(8, 8), nn.Linear(8, 8), _small(8, "Net"), nn.Linear(8, 8)],
+        {"Linear", "Linear-2", "Net.fc", "Linear-3"},
+    ),
+    "equal names of classes and parts": (
+        lambda: [_small(8, "G"), _small(8, "D"), _small(8, "G")],
+        {"G.fc", "D.fc", "G-2.fc"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_layer_has_one_name_in_profiles_dry_runs_and_plans(name: str) -> None:
+    """A layer of each of several models has its weights, its gradients and its products under one name of its own."""
+    make, names = NETWORKS[name]
+    models = make()
+
+    def step(x: alpha.Tensor) -> None:
+        for model in models:
+            x = model(x)
+        x.mean().backward()
+
+    x = alpha.rand(4, 8)
+    plan = alpha.memory_plan(step, x, gpu="sm_90a")
+    for kind in ("parameters", "gradients"):
+        assert {share.layer for share in plan.shares if share.kind == kind} == names
+    plain = {share.layer for share in plan.shares} - names - {""}
+    assert all(layer.rpartition(".")[2] == "1" for layer in plain)  # of a Tanh, which has no weights
+    run = alpha.dry_run(step, x, gpu="sm_90a")
+    with alpha.profile() as p:
+        step(x)
+    for events in (run.report.events, p.events):
+        assert {event.layer for event in events if event.work.flop} == names
+    sizes = {layer: sum(s.nbytes for s in plan.shares if (s.kind, s.layer) == ("parameters", layer)) for layer in names}
+    assert len(set(sizes.values())) == 1
+
+
+def test_names_follow_the_order_of_calls() -> None:
+    """The first model that is called has the plain name, wherever the step keeps it."""
+    late, early = nn.Linear(8, 9), nn.Linear(9, 8)
+
+    def step(x: alpha.Tensor) -> None:
+        late(early(x)).mean().backward()
+
+    plan = alpha.memory_plan(step, alpha.rand(2, 9), gpu="sm_90a")
+    run = alpha.dry_run(step, alpha.rand(2, 9), gpu="sm_90a")
+    assert [layer for layer in dict.fromkeys(s.layer for s in run.launches) if layer] == ["Linear", "Linear-2"]
+    assert plan.when == "the backward pass of Linear-2"
+
+
+def test_a_model_behind_one_that_is_gone_is_another_one() -> None:
+    with alpha.profile() as p:
+        for _ in range(3):
+            nn.Linear(4, 4)(alpha.ones(2, 4))
+            gc.collect()
+    assert {event.layer for event in p.events if event.work.flop} == {"Linear", "Linear-2", "Linear-3"}
 
 
 # -- nothing changes -------------------------------------------------------------------------------

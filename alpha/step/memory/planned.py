@@ -79,8 +79,9 @@ class StepMemory:
         self.reserved = run.steps[-1].reserved
         self.overhead, self.overhead_from = target.overhead, target.overhead_from
         self.room, self._most = target.room, run.most
-        self.shares = tuple(shares_of(ledger, self.live))
-        self.when = moment_of(ledger)
+        names = where.names()
+        self.shares = tuple(shares_of(ledger, self.live, names))
+        self.when = moment_of(ledger, names)
 
     @property
     def process(self) -> int:

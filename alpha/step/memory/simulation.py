@@ -14,12 +14,14 @@ import numpy as np
 from alpha.autograd.derived import derived_of
 from alpha.core.tensor import Tensor
 from alpha.errors import CaptureWarning, DryRunError, OutOfMemoryError
+from alpha.module.parameter import Parameter
 from alpha.ops.kernel.casts import COPY
 from alpha.runtime import MemoryStats
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.planning.ledger import Ledger, Life
 from alpha.runtime.cuda.planning.planning_device import PlanningDevice, PlanningDriver
+from alpha.runtime.recording import NO_LAYER, Layer
 from alpha.step.dry import in_place_of_the_gpu
 from alpha.step.memory.step_place import BETWEEN, OWN, UPDATE, Where, roots_of
 from alpha.step.memory.subjects import Scene, Subject
@@ -85,10 +87,9 @@ def simulate(
             others = place_elsewhere(device, held, reached, subject.captured)  # which stays there
             scene = subject.scene(things)
             if ledger is not None and where is not None:
-                where.follow(scene.modules)
                 ledger.tell(others, ELSEWHERE)
-                tell(ledger, scene)
-                device.at_mark = lambda: tell_gradients(ledger, scene)
+                tell(ledger, scene, where)
+                device.at_mark = lambda: tell_gradients(ledger, scene, where)
             device.reset_peak()
             launches = 0
             calls = stack.enter_context(closing(subject.calls(things, scene)))
@@ -96,8 +97,8 @@ def simulate(
                 steps.append(device.memory_stats())
                 device.reset_peak()
                 launches, driver.launches = len(driver.launches) or launches, []
-                if ledger is not None:
-                    tell(ledger, scene)
+                if ledger is not None and where is not None:
+                    tell(ledger, scene, where)
                 waits = subject.captured and driver.captures and not driver.replays
                 if len(steps) >= LEAST_CALLS and not waits and _settled(*steps[-2:]):
                     break
@@ -125,29 +126,41 @@ def _explained(title: str) -> Iterator[None]:
 # -- what blocks are for --------------------------------------------------------------------------
 
 
-def tell(ledger: Ledger, scene: Scene) -> None:
+def tell(ledger: Ledger, scene: Scene, where: Where) -> None:
     """Tell the ledger which blocks are parameters, gradients, buffers, states and inputs."""
+    where.follow(scene.modules)
     layers = {}
-    for root in roots_of(scene.modules):
-        for name, parameter in root.named_parameters():
-            layers[id(parameter)] = layer = name.rpartition(".")[0] or type(root).__name__
-            _tell_weight(ledger, parameter, layer, again=True)
-        for name, buffer in root.named_buffers():
-            ledger.tell(buffer.array, BUFFERS, name.rpartition(".")[0] or type(root).__name__, again=True)
+    for tensor, layer in _tensors_of(scene, where):
+        if isinstance(tensor, Parameter):
+            layers[id(tensor)] = layer
+            _tell_weight(ledger, tensor, layer, again=True)
+        else:
+            ledger.tell(tensor.array, BUFFERS, layer, again=True)
     for optimizer in scene.optimizers:
         for trained, slots in optimizer.state.items():
             for value in slots.values():
                 array = value.array if isinstance(value, Tensor) else value
-                ledger.tell(array, STATE, layers.get(id(trained), ""), again=True)
+                ledger.tell(array, STATE, layers.get(id(trained), NO_LAYER), again=True)
         for group in optimizer.param_groups:  # those of no module
             for parameter in group["params"]:
                 _tell_weight(ledger, parameter)
     for tensor in scene.inputs:
         ledger.tell(tensor.array, INPUTS)
-    tell_gradients(ledger, scene)
+    tell_gradients(ledger, scene, where)
 
 
-def _tell_weight(ledger: Ledger, parameter: Tensor, layer: str = "", again: bool = False) -> None:
+def _tensors_of(scene: Scene, where: Where) -> Iterator[tuple[Tensor, Layer]]:
+    """The parameters and buffers of the modules, each once with the first layer that has it."""
+    seen: set[int] = set()
+    for root in roots_of(scene.modules):
+        for module in root.modules():
+            for _, tensor in module.named_tensors(recurse=False):
+                if id(tensor) not in seen:
+                    seen.add(id(tensor))
+                    yield tensor, where.layer_of(module)
+
+
+def _tell_weight(ledger: Ledger, parameter: Tensor, layer: Layer = NO_LAYER, again: bool = False) -> None:
     ledger.tell(parameter.array, PARAMETERS, layer, again)
     ledger.tell(copy_of(parameter), COPIES, layer, again)
 
@@ -157,12 +170,12 @@ def copy_of(weight: Tensor) -> DeviceArray | None:
     return next((found.array for found in derived_of(weight.array) if found.kind is COPY), None)
 
 
-def tell_gradients(ledger: Ledger, scene: Scene) -> None:
+def tell_gradients(ledger: Ledger, scene: Scene, where: Where) -> None:
     """Tell the ledger which blocks are gradients of parameters now."""
-    for root in roots_of(scene.modules):
-        for name, parameter in root.named_parameters():
-            if parameter._grad is not None:
-                ledger.tell(parameter._grad.array, GRADIENTS, name.rpartition(".")[0] or type(root).__name__)
+    where.follow(scene.modules)
+    for tensor, layer in _tensors_of(scene, where):
+        if tensor._grad is not None:
+            ledger.tell(tensor._grad.array, GRADIENTS, layer)
     for optimizer in scene.optimizers:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
@@ -181,21 +194,21 @@ def kind_of(ledger: Ledger, life: Life) -> str:
     return KEPT if ledger.waits_for_backward(life) else TEMPORARY
 
 
-def moment_of(ledger: Ledger) -> str:
+def moment_of(ledger: Ledger, names: Mapping[Layer, str]) -> str:
     """The part of a step that reaches the peak, in words."""
     last = ledger.at_peak()[-1:]
     if not last or last[0].phase in (OWN, BETWEEN):
         return "the beginning of a step"
     if last[0].phase == UPDATE:
         return "the update of the optimizer"
-    return f"the {last[0].phase} pass" + (f" of {last[0].layer}" if last[0].layer else "")
+    return f"the {last[0].phase} pass" + (f" of {names[last[0].layer]}" if names[last[0].layer] else "")
 
 
-def shares_of(ledger: Ledger, live: int) -> list[Share]:
-    """Parts of the peak, by kind and layer, the largest first."""
+def shares_of(ledger: Ledger, live: int, names: Mapping[Layer, str]) -> list[Share]:
+    """Parts of the peak, by kind and the name of the layer, the largest first."""
     sums: dict[tuple[str, str], int] = {}
     for life in ledger.at_peak():
-        key = kind_of(ledger, life), life.layer
+        key = kind_of(ledger, life), names[life.layer]
         sums[key] = sums.get(key, 0) + life.nbytes
     rest = live - sum(sums.values())  # between two replays the memory of a graph is not free
     if rest > 0:

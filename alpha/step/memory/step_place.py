@@ -15,6 +15,7 @@ from alpha.autograd.function import Function
 from alpha.module.module import Module
 from alpha.optim.optimizer import Optimizer
 from alpha.runtime.cuda.cuda_device import CudaDevice
+from alpha.runtime.recording import NO_LAYER, Layer, layer_names
 from alpha.step.attempt import Attempt
 
 FORWARD, BACKWARD, UPDATE, BETWEEN, OWN = "forward", "backward", "update", "between", "own"
@@ -35,18 +36,28 @@ class Where:
     """
 
     def __init__(self) -> None:
-        self._names: dict[int, str] = {}  # of modules, by their ids
-        self._layers = [""]  # the innermost last
+        self._known: dict[int, Layer] = {}  # of modules, by their ids
+        self._layers = [NO_LAYER]  # the innermost last
+        self._called: dict[int, None] = {}  # the outermost modules, in the order of their first calls
 
     def follow(self, modules: Iterable[Module]) -> None:
-        """Name these modules as seen from those that lie in no other of them."""
-        roots = roots_of(modules)
-        for root in roots:
-            kind = type(root).__name__
-            for name, module in root.named_modules("" if len(roots) == 1 else kind):
-                self._names.setdefault(id(module), name or kind)
+        """Know these modules as parts of those that lie in no other of them."""
+        for root in roots_of(modules):
+            number = self._known[id(root)].root if id(root) in self._known else len(self._known) + 1
+            for name, module in root.named_modules():
+                self._known.setdefault(id(module), Layer(number, type(root).__name__, name))
 
-    def __call__(self) -> tuple[str, str]:
+    def layer_of(self, module: Module) -> Layer:
+        """The layer that a module is, which is followed."""
+        return self._known[id(module)]
+
+    def names(self) -> dict[Layer, str]:
+        """Names of all layers, as a profile of the step has them."""
+        order = {root: place for place, root in enumerate(self._called)}
+        known = sorted(self._known.values(), key=lambda layer: order.get(layer.root, len(order)))
+        return layer_names([NO_LAYER, *known])
+
+    def __call__(self) -> tuple[str, Layer]:
         frame = sys._getframe(1)
         while frame is not None:
             phase = _PHASES.get(frame.f_code)
@@ -63,11 +74,14 @@ class Where:
         def called(module: Module, /, *args: Any, **kwargs: Any) -> Any:
             if threading.get_ident() != thread:
                 return call(module, *args, **kwargs)
-            return self._within(self._names.get(id(module), self._layers[-1]), call, module, *args, **kwargs)
+            layer = self._known.get(id(module), self._layers[-1])
+            if layer != NO_LAYER:
+                self._called.setdefault(layer.root)
+            return self._within(layer, call, module, *args, **kwargs)
 
         def recorded(node: Function, *args: Any) -> None:
             record(node, *args)
-            if threading.get_ident() == thread and self._layers[-1]:
+            if threading.get_ident() == thread and self._layers[-1] != NO_LAYER:
                 node.backward = self._followed(node, self._layers[-1])  # type: ignore[assignment, method-assign]
 
         try:
@@ -77,14 +91,14 @@ class Where:
         finally:
             Module.__call__, Function._record = call, record  # type: ignore[method-assign]
 
-    def _within(self, layer: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    def _within(self, layer: Layer, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         self._layers.append(layer)
         try:
             return function(*args, **kwargs)
         finally:
             self._layers.pop()
 
-    def _followed(self, node: Function, layer: str) -> Callable[[Any], Any]:
+    def _followed(self, node: Function, layer: Layer) -> Callable[[Any], Any]:
         gradient, held = type(node).backward, weakref.ref(node)  # a node that held itself would live too long
 
         def backward(dY: Any) -> Any:

@@ -12,8 +12,9 @@ from weakref import getweakrefs, ref
 from alpha.runtime.arena.arena import Arena
 from alpha.runtime.arena.places import Block
 from alpha.runtime.device import Array
+from alpha.runtime.recording import NO_LAYER, Layer
 
-Where = Callable[[], tuple[str, str]]  # the phase and the layer of the code that runs now
+Where = Callable[[], tuple[str, Layer]]  # the phase and the layer of the code that runs now
 
 
 @dataclass
@@ -27,7 +28,7 @@ class Life:
 
     nbytes: int
     phase: str
-    layer: str
+    layer: Layer
     born: int
     died: float = inf
     kind: str = ""
@@ -84,11 +85,11 @@ class Ledger:
         if life is not None:
             life.died = len(self._lives)
 
-    def tell(self, array: Array | Any, kind: str, layer: str = "", again: bool = False) -> None:
+    def tell(self, array: Array | Any, kind: str, layer: Layer = NO_LAYER, again: bool = False) -> None:
         """Say what the block of an array is, if nobody has; `again`: also if somebody has."""
         life = self._open.get(_reference(array.block)) if hasattr(array, "block") else None
         if life is not None and (again or not life.kind):
-            life.kind, life.layer = kind, layer or life.layer
+            life.kind, life.layer = kind, life.layer if layer == NO_LAYER else layer
 
     def at_peak(self) -> list[Life]:
         """The blocks that were alive at the peak."""
