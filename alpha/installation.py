@@ -6,6 +6,7 @@ from importlib import metadata
 from pathlib import Path
 
 DISTRIBUTION = "alpha-cks"
+OR_CPU = ", or use device='cpu'"  # ends an error that the cuda device cannot be opened
 PACKAGE = Path(__file__).resolve().parent
 
 

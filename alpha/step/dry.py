@@ -26,8 +26,10 @@ from alpha.autograd.memory_mode import get_memory_mode, memory_mode
 from alpha.core import rng
 from alpha.core.numerics import FLOAT32, get_precision, precision
 from alpha.core.tensor import Tensor, full
-from alpha.errors import DeviceError, DryRunError, DryRunWarning
+from alpha.errors import DeviceError, DryRunError, DryRunWarning, ShapeError
+from alpha.installation import OR_CPU
 from alpha.module.module import Module
+from alpha.ops.array.axes import lengths_of
 from alpha.runtime import Device, get_device
 from alpha.runtime.cuda.compile import ARCHITECTURES, Unit, compile_units
 from alpha.runtime.cuda.cuda_device import CudaDevice
@@ -108,6 +110,7 @@ class DryRun:
 
         Raises:
             ConfigError: `by` is another word.
+            TypeError, ValueError: `most` is neither None nor an integer of at least 1.
         """
         return self.report.table(by, most)
 
@@ -128,11 +131,12 @@ def dry_run(function: Callable[..., Any], *args: Any, gpu: str | Device | None =
         DryRunError: the launches cannot be known without computing: the step reads values (`.item()`, `.numpy()`) or
             raises an error, or something that it reaches cannot be copied. Nothing has changed then.
         DeviceError: there is no such GPU.
+        TypeError, ValueError: the shape in place of a tensor is none.
     """
     device = _double(gpu)
     title = getattr(function, "__name__", type(function).__name__)
     if isinstance(function, Module) and len(args) == 1 and is_shape(args[0]):
-        function, args = BothPasses(function), (shaped(args[0]),)
+        function, args = BothPasses(function), (input_of("dry_run", args[0]),)
     try:
         return _run(function, args, kwargs, device)
     except DryRunError as error:
@@ -142,13 +146,29 @@ def dry_run(function: Callable[..., Any], *args: Any, gpu: str | Device | None =
 
 
 def shaped(shape: tuple[int, ...], dtype: Any = FLOAT32) -> Tensor:
-    """A tensor without memory, for the arguments of a dry run."""
-    return Tensor(np.broadcast_to(np.zeros((), dtype), shape))
+    """A tensor without memory, for the arguments of a dry run.
+
+    Raises:
+        ShapeError: no array can have this shape.
+    """
+    try:
+        return Tensor(np.broadcast_to(np.zeros((), dtype), shape))
+    except (ValueError, OverflowError) as error:
+        raise ShapeError(f"no tensor can have the shape {shape}: {error}") from None
+
+
+def input_of(operator: str, shape: tuple[int, ...]) -> Tensor:
+    """A tensor without memory, of the shape that a module was given in place of its input.
+
+    Raises:
+        TypeError, ValueError: a size is no integer of at least 0, or no array can have this shape.
+    """
+    return shaped(lengths_of(operator, f"the input's shape {shape}: size", shape))
 
 
 def is_shape(value: Any) -> bool:
-    """True for a tuple of numbers."""
-    return isinstance(value, tuple) and all(isinstance(size, int) for size in value)
+    """True for a tuple of integers."""
+    return isinstance(value, tuple) and all(isinstance(size, (int, np.integer)) for size in value)
 
 
 class BothPasses:
@@ -169,12 +189,28 @@ def _double(gpu: str | Device | None) -> DryDevice:
     """The dry device of the same properties."""
     if isinstance(gpu, str) and gpu in ARCHITECTURES:
         return DryDevice.double(dry_properties(gpu))
-    if gpu is not None and not isinstance(gpu, Device) and str(gpu).partition(":")[0] not in ("cuda", "auto"):
-        raise DeviceError(f"dry_run: gpu={gpu!r} is no GPU that Alpha knows: use {known_gpus()}")
-    device = get_device("cuda" if gpu is None else gpu)
+    device = device_of("dry_run", gpu)
     if not isinstance(device, CudaDevice):
         raise DeviceError(f"dry_run: {device.name} is no GPU: use {known_gpus()}")
     return device if isinstance(device, DryDevice) else DryDevice.double(device.properties)
+
+
+def device_of(operator: str, gpu: str | Device | None) -> Device:
+    """The device that `gpu`, which is no architecture, names.
+
+    Raises:
+        DeviceError: it names none, or this machine has no GPU that can be used.
+    """
+    if gpu is not None and not isinstance(gpu, Device) and str(gpu).partition(":")[0] not in ("cuda", "auto"):
+        raise DeviceError(f"{operator}: gpu={gpu!r} is no GPU that Alpha knows: use {known_gpus()}")
+    try:
+        return get_device("cuda" if gpu is None else gpu)
+    except DeviceError as error:
+        why = str(error).removesuffix(OR_CPU)  # neither function has an argument `device`
+        raise DeviceError(
+            f"{operator}: the GPU of this machine cannot be used: {why}; for a GPU that is not there, pass "
+            f"gpu='sm_90a' or another architecture: {', '.join(map(repr, ARCHITECTURES))}"
+        ) from error
 
 
 def known_gpus() -> str:

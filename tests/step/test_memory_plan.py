@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -349,3 +350,59 @@ def test_memory_modes() -> None:
     assert (least.mode, fast.mode) == ("least", "fast")
     assert least.of_kind("kept for backward") < fast.of_kind("kept for backward")
     assert least.at_batch(256).live == least.live == fast.in_mode("least").live
+
+
+class LongNames(nn.Module):
+    """Layers whose names are longer than a line, or differ in the middle."""
+
+    def __init__(self) -> None:
+        for i in range(4):
+            self.add_module(f"encoder_layers_{i}_inner_group", nn.Sequential(nn.Linear(64, 64)))
+        self.add_module("a_very_long_name_of_a_layer_" * 5, nn.Linear(64, 64))
+
+    def forward(self, x: alpha.Tensor) -> alpha.Tensor:
+        for layer in self.children():
+            x = layer(x)
+        return x
+
+
+def test_long_names_of_layers() -> None:
+    """Lines fit in 80 columns, the head has the whole name, and no two rows have the same."""
+    plan = alpha.memory_plan(LongNames(), (64, 64), gpu="sm_90a")
+    head, _, rows = plan.table(None).split("\n\n")
+    assert max(map(len, plan.table(None).splitlines())) <= 80
+    assert plan.when.split()[-1] in "".join(head.split())
+    shown = [line[:22].strip() for line in rows.splitlines()]
+    assert len(set(shown)) == len(shown)
+    assert sum(any(f"_{i}_" in name for name in shown) for i in range(4)) == 4
+
+
+@pytest.mark.parametrize("captured", [False, True], ids=["eager", "captured"])
+@pytest.mark.parametrize("batch", [8, 64])
+def test_the_head_agrees_with_itself(captured: bool, batch: int) -> None:
+    """Hold that the bytes live at the peak are the larger peak, that of the first step or that of later ones."""
+    net = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(4096, 10)
+    )
+    optimizer = alpha.optim.Adam(net.parameters())
+
+    def step(x: alpha.Tensor, y: alpha.Tensor) -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        optimizer.step()
+
+    arguments = alpha.empty(batch, 16, 16, 3), alpha.zeros(batch, dtype="int32")
+    plan = alpha.memory_plan(alpha.capture(step) if captured else step, *arguments, gpu="sm_90a")
+    for steps in (plan.steps, plan.steps[::-1]):  # the most in a step between, at the end or at the beginning
+        plan.steps = steps
+        text = " ".join(str(plan).split())
+        live, first, later = (
+            re.search(rf"{words} ([0-9.]+)", text)
+            for words in ("live at the peak", "peak of the first step", "of later ones")
+        )
+        assert live
+        assert first
+        assert later
+        assert float(live[1]) == max(float(first[1]), float(later[1]))
+        last = re.search(r"of the last ([0-9.]+)", text)
+        assert float((last or later)[1]) == pytest.approx(steps[-1].peak / 1e6, abs=0.051)

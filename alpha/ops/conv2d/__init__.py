@@ -23,7 +23,7 @@ from alpha.core.numerics import BFLOAT16, FLOAT32, get_precision
 from alpha.core.primitive import Array, on_every_device
 from alpha.core.tensor import Tensor
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
-from alpha.ops.conv2d.launch import prepare
+from alpha.ops.conv2d.launch import needs_half_alone, prepare
 from alpha.ops.conv2d.magnitudes import HalfAlone, Magnitudes, drop_half, finds_magnitude, needs_magnitude
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.plan import cuda_target as cuda_target
@@ -38,7 +38,7 @@ from alpha.ops.conv2d.problem import (
     Epilogue,
     Target,
 )
-from alpha.ops.conv2d.select.choose import choose, needs_half_alone
+from alpha.ops.conv2d.select.choose import choose
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.step_form import StepForm
 from alpha.ops.kernel.casts import as_dtype, as_float32, cast_operands
@@ -220,7 +220,7 @@ class Convolution(RectifierFunction):
         """Keep what the gradients need of these arrays."""
         self.keeps_own_output = self.rectified_by is not None
         self.save(X, W, Y) if self.keeps_own_output else self.save(X, W)
-        if memory.name == FAST:
+        if self.next_reads_half and memory.name == FAST:
             self._keep_half_alone()
 
     def _keep_half_alone(self) -> None:
@@ -240,7 +240,7 @@ class Convolution(RectifierFunction):
     def _save_once(self, inputs: Sequence[Tensor | None], Y: Array) -> None:
         source = None if inputs[0] is None else inputs[0]._node
         stays = source is None or source.output_is_kept or source.keeps_own_output
-        if memory.name == BALANCED and not stays:
+        if self.next_reads_half and memory.name == BALANCED and not stays:
             self._keep_half_alone()
         X, W, *rest = self._saved or ()
         if X is None:
@@ -336,7 +336,7 @@ class Conv2d(Convolution):
 
     def _reads_half_again(self, X: Array) -> bool:
         of_dY = self.reads_half and self.has_statistics  # which a batch normalisation behind will write
-        return needs_half_alone(self.s, cuda_target(X.device), self.precision, of_dY)
+        return needs_half_alone(self.s, X.device, self.precision, of_dY)
 
 
 class ConvTranspose2d(Convolution):

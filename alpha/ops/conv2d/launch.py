@@ -19,7 +19,7 @@ from alpha.core.primitive import Array
 from alpha.ops.conv2d.magnitudes import HalfAlone, known_magnitudes
 from alpha.ops.conv2d.plan import cuda_target, named_operands, plan_configuration
 from alpha.ops.conv2d.problem import PLAIN, UNKNOWN, WEIGHT, Configuration, ConvProblem, Epilogue, Given, Known, Target
-from alpha.ops.conv2d.select.choose import choose, not_much_slower
+from alpha.ops.conv2d.select.choose import choose, not_much_slower, reads_half_again
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.step_form import StepForm
 from alpha.ops.kernel.casts import as_float32, require_float32, require_same_float
@@ -100,6 +100,16 @@ def prepare(
             known = UNKNOWN  # every configuration that needs a magnitude would gain the same
     made = _cached_plan(operator, s, precision, epilogue, (first.dtype, gradient), known, first.device, _settings())
     return made, named_operands(made, operator, (first, second), bias, slope)
+
+
+def needs_half_alone(s: ConvShape, device: Device, precision: str, half_of_dY: bool) -> bool:
+    """`reads_half_again` for a GPU; asked once for each shape."""
+    return _cached_needs(s, device, precision, half_of_dY, _settings())
+
+
+@functools.lru_cache(maxsize=4096)
+def _cached_needs(s: ConvShape, device: Device, precision: str, half_of_dY: bool, settings: tuple[Any, ...]) -> bool:
+    return reads_half_again(s, cuda_target(device), precision, half_of_dY)
 
 
 _settings = config.reader(config.CONV_KERNEL, config.DEBUG, config.TUNE, config.CACHE_DIR)

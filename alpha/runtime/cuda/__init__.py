@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from alpha import config
 from alpha.errors import DeviceError
+from alpha.installation import OR_CPU
 
 if TYPE_CHECKING:
     from alpha.runtime.cuda.cuda_device import CudaDevice
@@ -24,7 +25,9 @@ def open_device() -> CudaDevice:
         driver = PycudaDriver()
     else:
         if sys.platform != "linux":
-            raise DeviceError(f"the emulated cuda driver needs Linux, not {sys.platform}: use device='cpu'")
+            raise DeviceError(
+                f"the emulated cuda driver needs Linux, not {sys.platform}: unset ALPHA_CUDA_DRIVER{OR_CPU}"
+            )
         from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 
         driver = EmulatedDriver()

@@ -19,7 +19,7 @@ import numpy as np
 
 from alpha import config
 from alpha.errors import DeviceError
-from alpha.installation import install
+from alpha.installation import OR_CPU, install
 from alpha.runtime import fork
 from alpha.runtime.arena.arena import Growth
 from alpha.runtime.cuda.cache import Compiler, compile_cached, is_cached
@@ -41,7 +41,7 @@ except ImportError as error:
     fix = install("cuda")
     if "libcuda" in str(error):  # pycuda is there, the driver is not
         fix = "install the NVIDIA driver"
-    raise DeviceError(f"no pycuda ({error}): {fix}, or use device='cpu'") from error
+    raise DeviceError(f"no pycuda ({error}): {fix}{OR_CPU}") from error
 
 
 REFUSALS = ("invalid argument", "invalid value", "not found")  # of this call, not a kernel's fault
@@ -153,7 +153,7 @@ class PycudaDriver:
             self._stream = self._main = drv.Stream(NON_BLOCKING)
         except drv.Error as error:
             self.close()
-            raise DeviceError(f"no usable GPU ({error}): see nvidia-smi, or use device='cpu'") from error
+            raise DeviceError(f"no usable GPU ({error}): see nvidia-smi{OR_CPU}") from error
         self._staging = Staging(self.pinned, self._copy_in, self.record_event)
 
     def _enter(self) -> None:

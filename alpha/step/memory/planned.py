@@ -10,17 +10,18 @@ from typing import Any
 from alpha.autograd.memory_mode import get_memory_mode, memory_mode
 from alpha.core import numerics
 from alpha.errors import DeviceError, OutOfMemoryError
-from alpha.runtime import Device, get_device
+from alpha.ops.kernel.options import positive_integer, real
+from alpha.runtime import Device
 from alpha.runtime.cuda.compile import ARCHITECTURES
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.planning.driver_dry import dry_properties
 from alpha.runtime.cuda.planning.gpu_process import overhead, process_bytes
 from alpha.runtime.cuda.planning.ledger import Ledger
 from alpha.runtime.cuda.planning.planning_device import OF_A_GPU, PlanningDevice, PlanningDriver
-from alpha.step.dry import known_gpus
+from alpha.step.dry import device_of, known_gpus
 from alpha.step.memory.largest import largest
 from alpha.step.memory.plan_table import table_of
-from alpha.step.memory.simulation import Held, held_on, moment_of, shares_of, simulate
+from alpha.step.memory.simulation import KINDS, Held, held_on, moment_of, shares_of, simulate
 from alpha.step.memory.step_place import Where
 from alpha.step.memory.subjects import Scene, Subject, subject_of
 
@@ -96,7 +97,13 @@ class StepMemory:
         return self.live <= self.room and (self._most <= self.room or self._obeys(self._subject, self.room))
 
     def of_kind(self, kind: str) -> int:
-        """The bytes of one kind at the peak, such as "parameters" or "kept for backward"."""
+        """The bytes of one kind at the peak, such as "parameters" or "kept for backward".
+
+        Raises:
+            ValueError: there is no such kind.
+        """
+        if kind not in KINDS:
+            raise ValueError(f"of_kind: kind={kind!r} is none of {', '.join(map(repr, KINDS))}")
         return sum(share.nbytes for share in self.shares if share.kind == kind)
 
     def largest_batch(self, limit: int | float | None = None) -> int:
@@ -111,10 +118,11 @@ class StepMemory:
             A batch that fits, of which one more sample would not; 0 if not even one fits.
 
         Raises:
-            ValueError: the GPU is a name, and neither `memory` nor `limit` was given; or the arguments have no batch.
+            ValueError: the GPU is a name, and neither `memory` nor `limit` was given; or the arguments have no batch;
+                or `limit` is no number of bytes of at least 0.
             DryRunError: the step cannot be planned with another batch.
         """
-        room = self.room if limit is None else int(limit)
+        room = self.room if limit is None else _nbytes("largest_batch", "limit", limit)
         if room is None:
             raise ValueError(
                 f"largest_batch: nothing is known of the memory of {self.gpu}: give limit=, or memory= to "
@@ -127,8 +135,13 @@ class StepMemory:
         return largest(self.batch, self.reserved, room, lambda batch: self._planned(batch, room), self._subject.most)
 
     def at_batch(self, batch: int) -> StepMemory:
-        """The plan of the same step with another batch."""
-        return self._of(self._subject.at_batch(batch))
+        """The plan of the same step with another batch.
+
+        Raises:
+            TypeError, ValueError: `batch` is no integer of at least 1, or larger than that of any tensor can be.
+            DryRunError: the step cannot be planned with it.
+        """
+        return self._of(self._subject.at_batch(positive_integer("at_batch", "batch", batch)))
 
     def in_precision(self, name: str) -> StepMemory:
         """The plan of the same step in another precision."""
@@ -178,9 +191,16 @@ class StepMemory:
         except OutOfMemoryError:
             return False
 
-    def table(self, rows: int = 12) -> str:
-        """A table of the peak by kind and by layer, of the `rows` largest layers, 80 columns wide."""
-        return table_of(self, rows)
+    def table(self, rows: int | None = 12) -> str:
+        """A table of the peak by kind and by layer, of the `rows` largest layers, 80 columns wide.
+
+        Args:
+            rows: so many layers at most, the others are added up in one; None: all layers.
+
+        Raises:
+            TypeError, ValueError: `rows` is neither None nor an integer of at least 1.
+        """
+        return table_of(self, None if rows is None else positive_integer("table", "rows", rows))
 
     def __str__(self) -> str:
         return self.table()
@@ -215,7 +235,8 @@ def memory_plan(
     Raises:
         DryRunError: the memory cannot be known without computing, as for `alpha.dry_run`.
         DeviceError: there is no such GPU; memory is planned for a GPU alone.
-        ValueError: `memory` is no positive number.
+        ValueError: `memory` is no positive number, or the shape in place of a tensor has a negative size.
+        TypeError: a size of that shape is no integer.
 
     Examples:
         >>> import alpha
@@ -233,12 +254,11 @@ def memory_plan(
 
 def target_of(gpu: str | Device | None, memory: float | None, held: set[int] | None = None) -> Target:
     """The GPU for which memory is planned; `held`: the ids of the blocks that the program holds, None if all count."""
-    if memory is not None and not (isinstance(memory, (int, float)) and memory > 0):
-        raise ValueError(f"memory_plan: memory={memory!r} is no positive number of bytes, such as 80e9")
+    nbytes = None if memory is None else _nbytes("memory_plan", "memory", memory, least=1)
     if isinstance(gpu, str) and gpu in ARCHITECTURES:
         properties = dry_properties(gpu)
         extra, source = overhead(properties)
-        room = None if memory is None else max(0, int(memory) - extra)
+        room = None if nbytes is None else max(0, nbytes - extra)
         free = properties.total_bytes if room is None else room
         return Target(
             lambda ledger: PlanningDevice(PlanningDriver(properties, OF_A_GPU, free), ledger),
@@ -248,20 +268,18 @@ def target_of(gpu: str | Device | None, memory: float | None, held: set[int] | N
             source,
             room,
         )
-    if gpu is not None and not isinstance(gpu, Device) and str(gpu).partition(":")[0] not in ("cuda", "auto"):
-        raise DeviceError(f"memory_plan: gpu={gpu!r} is no GPU that Alpha knows: use {known_gpus()}")
-    device = get_device("cuda" if gpu is None else gpu)
+    device = device_of("memory_plan", gpu)
     if not isinstance(device, CudaDevice):
         raise DeviceError(f"memory_plan: the plan is that of a GPU, and {device.name} is none: use {known_gpus()}")
     total = device.memory.total
     shown = process_bytes() if device.driver.name == "pycuda" else 0
     now = max(0, shown - total.reserved)
     extra, source = overhead(device.properties, now) if device.driver.name == "pycuda" else (0, "as there is no GPU")
-    if memory is None:
+    if nbytes is None:
         later = 0 if device.driver.name != "pycuda" else extra - now if now else LOADED_LATER
         room = device.driver.memory_info()[0] + total.reserved - later
     else:
-        room = max(0, int(memory) - extra)
+        room = max(0, nbytes - extra)
     if total.limit is not None:
         room = min(room, total.limit)
     return Target(
@@ -272,3 +290,19 @@ def target_of(gpu: str | Device | None, memory: float | None, held: set[int] | N
         source,
         room,
     )
+
+
+def _nbytes(function: str, name: str, value: Any, least: int = 0) -> int:
+    """A number of bytes of at least `least`, which may be a float, as 80e9, or numpy's.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        found = int(real(function, name, value))
+    except (TypeError, ValueError, OverflowError):
+        found = least - 1
+    if found < least:
+        wanted = "positive number of bytes" if least else "number of bytes of at least 0"
+        raise ValueError(f"{function}: {name}={value!r} is no {wanted}, such as 80e9")
+    return found

@@ -31,6 +31,7 @@ PARAMETERS, BUFFERS, GRADIENTS, STATE = "parameters", "buffers", "gradients", "o
 COPIES = "bfloat16 copies"  # of parameters, which the optimizer keeps
 KEPT, INPUTS, TEMPORARY = "kept for backward", "inputs and data", "temporary and results"
 TABLES, ELSEWHERE = "tables and workspaces", "elsewhere in the program"
+KINDS = (PARAMETERS, BUFFERS, COPIES, GRADIENTS, STATE, KEPT, INPUTS, TEMPORARY, TABLES, ELSEWHERE)
 LEAST_CALLS, MOST_CALLS = 4, 12  # of a step: the first ones make the optimizer's state, and are captured
 
 

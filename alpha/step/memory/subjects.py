@@ -13,7 +13,7 @@ from alpha.optim.optimizer import Optimizer
 from alpha.runtime.registry import opened
 from alpha.step.call_arguments import map_tensors
 from alpha.step.captured import Captured
-from alpha.step.dry import BothPasses, is_shape, shaped
+from alpha.step.dry import BothPasses, input_of, is_shape, shaped
 from alpha.step.memory.largest import MOST
 from alpha.step.watch import Watch
 
@@ -70,7 +70,7 @@ def subject_of(
     """A function, a captured step or a module with its arguments, as something that can be planned."""
     title = getattr(step, "__name__", type(step).__name__)
     if isinstance(step, Module) and len(args) == 1 and is_shape(args[0]):
-        step, args = BothPasses(step), (shaped(args[0]),)
+        step, args = BothPasses(step), (input_of("memory_plan", args[0]),)
     tensors: list[Tensor] = []
     map_tensors((args, dict(kwargs)), tensors.append)
     batch = next((len(tensor.array) for tensor in tensors if tensor.ndim), 0)

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from alpha.errors import ConfigError
+from alpha.ops.kernel.options import integer
 from alpha.step.profiling import chrome_trace
 from alpha.step.profiling.event_table import Row, line, row_of, rows, table
 from alpha.step.profiling.events import Event
+from alpha.step.profiling.table_text import wrapped
 
 LEAST_OVERLAP_MS = 1e-3  # that is printed
 
@@ -33,9 +35,19 @@ class Report:
         self.title, self.events, self.total_ms = title, list(events), total_ms
         self.between, self.unseen = "(idle)", 0
 
+    def _why_unknown(self) -> str:
+        """A sentence that says why there are no times yet; empty if there are."""
+        return ""
+
+    def _check_known(self) -> None:
+        """Raises RuntimeError if there are no times yet."""
+        if why := self._why_unknown():
+            raise RuntimeError(why)
+
     @property
     def busy_ms(self) -> float:
         """The time in which at least one event was running, in milliseconds."""
+        self._check_known()
         if self.in_turn:
             return sum(event.ms for event in self.events)
         busy, reached = 0.0, 0.0
@@ -53,19 +65,22 @@ class Report:
     @property
     def unknown_ms(self) -> float:
         """The time of kernels that Alpha has not asked for, in milliseconds."""
+        self._check_known()
         return sum(event.ms for event in self.events if not event.is_known)
 
     @property
     def explained(self) -> float:
         """The share of the time, from 0 to 1, that is an operator of Alpha's, a copy, or idle."""
-        return 1 - min(1.0, self.unknown_ms / self.total_ms) if self.total_ms else 1.0
+        unknown = self.unknown_ms
+        return 1 - min(1.0, unknown / self.total_ms) if self.total_ms else 1.0
 
     def rows(self, by: str = "layer") -> list[Row]:
         """The lines of `table` as records, without those of idle time and of all.
 
         Raises:
-            ConfigError: as `table`.
+            ConfigError, RuntimeError: as `table`.
         """
+        self._check_known()
         return rows(self.events, by)
 
     def table(self, by: str = "layer", most: int | None = None, steps: int = 1) -> str:
@@ -82,10 +97,14 @@ class Report:
 
         Raises:
             ConfigError: `by` is another word, or `steps` is less than 1.
+            TypeError: `steps` or `most` is no integer.
+            ValueError: `most` is less than 1.
+            RuntimeError: a profile has not begun, or it has not ended.
         """
-        if steps < 1:
+        self._check_known()
+        if integer("table", "steps", steps) < 1:
             raise ConfigError(f"table: steps={steps} is less than 1")
-        lines = [self.title, *table(self.events, by, self.total_ms, most, steps)]
+        lines = [*wrapped(self.title), *table(self.events, by, self.total_ms, most, steps)]
         whole = row_of("all", self.events)
         overlap = whole.ms - self.busy_ms
         if overlap > LEAST_OVERLAP_MS:
@@ -99,18 +118,23 @@ class Report:
         """Lines below a table: how much of a measured time it explains."""
         if self.is_predicted:
             return []
-        found = [f"explained: {self.explained:.1%} of {self.total_ms:,.3f} ms, {self.busy_ms / self.total_ms:.1%} busy"]
+        found = ["no time was measured"]
+        if self.total_ms:
+            busy = self.busy_ms / self.total_ms
+            found = [f"explained: {self.explained:.1%} of {self.total_ms:,.3f} ms, {busy:.1%} busy"]
         if self.unseen:
             found.append(f"no time is known of {self.unseen} launches")
         return found
 
     def __str__(self) -> str:
-        return self.table()
+        return self._why_unknown() or self.table()
 
     def save_trace(self, path: str | Path) -> None:
         """Write a trace that Perfetto (ui.perfetto.dev) opens: rows for phases, for layers, and for the kernels.
 
         Raises:
             OSError: the file cannot be written.
+            RuntimeError: as `table`.
         """
+        self._check_known()
         chrome_trace.save(path, self.events, self.title)

@@ -7,15 +7,18 @@ device could do in that time; so is the one behind GB/s. "skip" is the share of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from alpha.errors import ConfigError
+from alpha.ops.kernel.options import positive_integer
 from alpha.step.profiling.events import Event
+from alpha.step.profiling.table_text import shortened
 
-NAME = 20  # of 80 characters
+NAME, BEGINNING = 20, 8  # characters of a name with the space behind it, and of the beginning of a shortened one
+MS = 8  # characters of milliseconds at most
 COLUMNS = "{:>6}{:>9}{:>5}{:>7}{:>5}{:>6}{:>5}{:>5}{:>6}{:>6}"
 HEAD = ("calls", "ms", "time", "FLOP/s", "lim", "B/s", "lim", "skip", "read", "wrote")
-LETTERS = ("", "k", "M", "G", "T", "P")
+LETTERS = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 KEYS: dict[str, Callable[[Event], str]] = {
     "layer": lambda event: event.layer or f"({event.phase or event.operator.strip('()')})",
     "operator": lambda event: event.operator,
@@ -54,7 +57,7 @@ def rows(events: Iterable[Event], by: str) -> list[Row]:
     Raises:
         ConfigError: `by` is no column.
     """
-    if by not in KEYS:
+    if not isinstance(by, str) or by not in KEYS:
         raise ConfigError(f"table: by={by!r} is none of {', '.join(map(repr, KEYS))}")
     groups: dict[str, list[Event]] = {}
     for event in events:
@@ -86,22 +89,29 @@ def table(events: Sequence[Event], by: str, whole_ms: float, most: int | None = 
         whole_ms: the time of which each line is a share.
         most: how many lines at most; the others are added up in one.
         steps: by which calls, times and bytes are divided.
+
+    Raises:
+        ConfigError: `by` is no column.
+        TypeError, ValueError: `most` is neither None nor an integer of at least 1.
     """
+    most = None if most is None else positive_integer("table", "most", most)
     found = rows(events, by)
     if most is not None and len(found) > most:
         rest = {row.name for row in found[most:]}
         others = row_of(f"({len(rest)} others)", [event for event in events if KEYS[by](event) in rest])
         found = [*found[:most], others]
-    return [f"{by:{NAME}}" + COLUMNS.format(*HEAD), *(line(row, whole_ms, steps) for row in found)]
+    names = shortened([row.name for row in found], NAME - 1, BEGINNING)
+    lines = [line(replace(row, name=name), whole_ms, steps) for row, name in zip(found, names, strict=True)]
+    return [f"{by:{NAME}}" + COLUMNS.format(*HEAD), *lines]
 
 
 def line(row: Row, whole_ms: float, steps: int = 1) -> str:
-    """The line of a row."""
+    """The line of a row with a short name."""
     per_s = 1e3 / row.ms if row.ms else 0.0
     moved = row.read + row.written
-    return f"{_short(row.name):{NAME}}" + COLUMNS.format(
-        f"{row.calls / steps:.4g}" if row.calls else "",
-        f"{row.ms / steps:.3f}",
+    return f"{row.name:{NAME}}" + COLUMNS.format(
+        _count(row.calls / steps),
+        _ms(row.ms / steps),
         _percent(row.ms, whole_ms),
         _unit(row.flop * per_s),
         _percent(row.products_ms, row.ms),
@@ -113,8 +123,27 @@ def line(row: Row, whole_ms: float, steps: int = 1) -> str:
     )
 
 
+def _count(calls: float) -> str:
+    """A number of calls in six characters at most: 9999, 12k, and 0.0033 of a mean."""
+    if not calls:
+        return ""
+    if calls < 1:
+        return f"{calls:.4f}".rstrip("0").rstrip(".") if calls >= 0.001 else "<0.001"
+    return f"{calls:.4g}" if calls < 9999.5 else _unit(calls)
+
+
+def _ms(ms: float) -> str:
+    """Milliseconds with as many of three decimals as there is room for: 1.234, 123456.7, 123M."""
+    texts = [f"{ms:.{decimals}f}" for decimals in (3, 2, 1, 0)]
+    return next((text for text in texts if len(text) <= MS), _unit(ms))
+
+
 def _percent(part: float, whole: float) -> str:
-    return f"{part / whole:.0%}" if part and whole else ""
+    """A share, in five characters at most."""
+    if not (part and whole):
+        return ""
+    text = f"{part / whole:.0%}"
+    return text if len(text.lstrip("-")) <= 4 else ">9x" if part > 0 else "<-9x"
 
 
 def _unit(value: float) -> str:
@@ -126,7 +155,3 @@ def _unit(value: float) -> str:
         value, power = value / 1000, power + 1
     digits = 1 if power and value < 9.95 else 0
     return f"{value:.{digits}f}{LETTERS[power]}"
-
-
-def _short(name: str) -> str:
-    return name if len(name) < NAME else f"{name[: NAME // 2 - 2]}..{name[-(NAME // 2 - 1) :]}"

@@ -50,7 +50,8 @@ def profile(*, nvtx: bool = False) -> Profile:
 
     Returns:
         The profile. After the `with` it has `table()`, which `print` shows, `events`, `total_ms`, `idle_ms`,
-        `explained` and `save_trace(path)`.
+        `explained` and `save_trace(path)`. Before that `print` says that it has not ended, and these methods are a
+        RuntimeError.
 
     Raises:
         RuntimeError: another profile is running, or it begins within a step that is captured.
@@ -87,7 +88,14 @@ class Profile(Report, Profiling):
         self.of_kernels = True
         self._order: list[Asked | Replay] = []
         self._stamps: list[Any] = []
-        self._begun = 0
+        self._begun, self._ended = 0, False
+
+    def _why_unknown(self) -> str:
+        if self._ended:
+            return ""
+        if self._begun:
+            return "alpha.profile: this profile has not ended; its times are known when its `with` is over"
+        return "alpha.profile: this profile has not begun; time something inside of `with alpha.profile() as p:`"
 
     def __enter__(self) -> Profile:
         state = recording.state
@@ -113,7 +121,7 @@ class Profile(Report, Profiling):
         state.record(state.recording)
         ended = time.perf_counter_ns()
         time_primitives(False)
-        Profile._running = False
+        Profile._running, self._ended = False, True
         try:
             if self._device is not None:
                 self._finish(self._device)

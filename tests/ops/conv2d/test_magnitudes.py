@@ -404,7 +404,7 @@ def test_who_reads_the_magnitude_of_an_array() -> None:
         "magnitudes.with_magnitude",  # and with the copies in fp16:
         *("batch_norm_cuda.plan_apply", "batch_norm_cuda.plan_gradients", "batch_norm_cuda.plan_begun"),
         *("batch_norm_cuda._half", "batch_norm_cuda._input_gradient"),
-        "magnitudes.drop_half",
+        *("magnitudes.drop_half", "magnitudes.__init__", "__init__._keep_half_alone"),
         # that of a residual, and of dZ, which limit what is made of them
         *("magnitudes.found_beside", "magnitudes.forget_stale_magnitude"),
         *("batch_norm_cuda._application", "batch_norm_cuda.gradients_begun"),

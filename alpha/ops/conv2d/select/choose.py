@@ -63,7 +63,7 @@ def _reads_copies(v: Configuration, s: ConvShape, target: Target, precision: str
     return v.precision == precision and v.supports(s, target)
 
 
-def needs_half_alone(s: ConvShape, target: Target, precision: str, half_of_dY: bool) -> bool:
+def reads_half_again(s: ConvShape, target: Target, precision: str, half_of_dY: bool) -> bool:
     """True if dW will read the fp16 copy of X, so that nobody has to keep X for it.
 
     Args:

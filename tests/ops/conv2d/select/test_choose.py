@@ -42,7 +42,7 @@ from alpha.ops.conv2d.problem import (
 )
 from alpha.ops.conv2d.select import choose as choose_module
 from alpha.ops.conv2d.select import time_model
-from alpha.ops.conv2d.select.choose import applicable, choose, needs_half_alone
+from alpha.ops.conv2d.select.choose import applicable, choose, reads_half_again
 from alpha.ops.conv2d.select.product_table import PRODUCTS
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
@@ -298,23 +298,24 @@ def test_a_copy_that_is_left_alone_is_read_as_fast(s: ConvShape, half_of_dY: boo
     """The array itself is not read, whatever there is of dY; if it is what was expected, the choice stays."""
     expected = Given.HALF if half_of_dY else Given.NOTHING
     for on in TARGETS.values():
-        if on.device == "cpu" or not needs_half_alone(s, on, "tf32", half_of_dY):
+        if on.device == "cpu" or not reads_half_again(s, on, "tf32", half_of_dY):
             continue
         for of_dY in Given:
             known = Given.HALF_ALONE, of_dY
             row = choose(WEIGHT, s, on, "tf32", known)
             assert of_dY != expected or row is choose(WEIGHT, s, on, "tf32", (Given.HALF, of_dY))
-            for launch in plan_configuration(ConvProblem(WEIGHT, s, "tf32", dtype=FLOAT32, known=known), row, on).launches:
+            problem = ConvProblem(WEIGHT, s, "tf32", dtype=FLOAT32, known=known)
+            for launch in plan_configuration(problem, row, on).launches:
                 assert "X" not in [getattr(argument, "name", "") for argument in launch.arguments]
 
 
 def test_a_copy_is_left_alone_where_it_is_read() -> None:
     """The reasons to keep the array: another GPU or precision, the gradient of few channels, padded ones."""
     s, on = make(512, (8, 8), (128, 128), (3, 3), p=(1, 1)), TARGETS["sm_90"]
-    assert needs_half_alone(s, on, "tf32", True)
-    assert not needs_half_alone(s, on, "float32", True)
-    assert not any(needs_half_alone(s, TARGETS[arch], "tf32", True) for arch in GPUS if not arch.startswith("sm_90"))
-    assert not needs_half_alone(make(512, (8, 8), (124, 128), (3, 3), p=(1, 1)), on, "tf32", True)
+    assert reads_half_again(s, on, "tf32", True)
+    assert not reads_half_again(s, on, "float32", True)
+    assert not any(reads_half_again(s, TARGETS[arch], "tf32", True) for arch in GPUS if not arch.startswith("sm_90"))
+    assert not reads_half_again(make(512, (8, 8), (124, 128), (3, 3), p=(1, 1)), on, "tf32", True)
 
 
 @pytest.mark.parametrize("variable", [config.TUNE, config.CONV_KERNEL], ids=str)
