@@ -85,10 +85,14 @@ class Limits:
         return (work.read + work.written) / self.gb_per_s / 1e6
 
     def predicted_ms(self, work: Work) -> float:
-        """The milliseconds of a launch: by the model of convolutions, else by its products, bytes and launch."""
-        if work.cycles:
-            return work.cycles / self._constants.clock_mhz / 1e3
+        """The milliseconds of a launch: by the model of convolutions, else by its products, bytes and launch.
+
+        That model does not count the arrays of a first step or of an epilogue, so it is not believed below the least
+        time of products and bytes.
+        """
         least = max(self.products_ms(work), self.bytes_ms(work))
+        if work.cycles:
+            return max(work.cycles / self._constants.clock_mhz / 1e3, least)
         return self._constants.launch / self._constants.clock_mhz / 1e3 + least
 
 

@@ -22,6 +22,7 @@ from alpha.errors import ConfigError, DeviceError
 from alpha.runtime import recording
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.step import Profile
+from alpha.step.profiling.events import Limits
 from alpha.train import Trainer
 
 BATCH = 4
@@ -351,6 +352,21 @@ def test_predicted_times_of_a_dry_run() -> None:
     rows = {row.name: row for row in run.report.rows("operator")}
     assert rows["conv2d_forward"].skipped > 0
     assert re.search(r"^forward +body\.0 +[0-9.]+ ms  conv2d/", run.describe(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
+def test_no_launch_is_predicted_above_the_limits(precision: str) -> None:
+    """Gradients of inputs take first steps here, which read arrays that the model of convolutions does not count."""
+    layers = [layer for _ in range(4) for layer in (nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU())]
+    net = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), *layers)
+    with alpha.precision(precision):
+        run = alpha.dry_run(lambda x: net(x).sum().backward(), alpha.empty(256, 64, 64, 3), gpu="sm_90a")
+    limits, sources = Limits(run.properties), []
+    for launch, event in zip(run.launches, run.report.events, strict=True):
+        sources.append(launch.launch.source)
+        assert event.ms >= limits.bytes_ms(launch.asked.work), launch
+        assert event.ms >= limits.products_ms(launch.asked.work), launch
+    assert "conv2d/ks_deconv/sm90_first_step.cu" in sources
 
 
 def test_python_calls_without_a_profile() -> None:
