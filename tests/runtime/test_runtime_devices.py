@@ -61,7 +61,8 @@ def test_the_emulated_driver_says_that_it_needs_linux(monkeypatch: pytest.Monkey
     monkeypatch.setattr(registry, "_devices", {})
     monkeypatch.setenv("ALPHA_CUDA_DRIVER", "emulated")
     monkeypatch.setattr(sys, "platform", "darwin")
-    with pytest.raises(DeviceError, match="the emulated cuda driver needs Linux, not darwin: use device='cpu'"):
+    wanted = "the emulated cuda driver needs Linux, not darwin: unset ALPHA_CUDA_DRIVER, or use device='cpu'"
+    with pytest.raises(DeviceError, match=wanted):
         get_device("cuda")
 
 
