@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -32,6 +33,7 @@ REPORT_SECONDS = 1.0
 PER_RANK_SECONDS = 0.01  # so that rank 0 has time for many ranks
 SILENT_REPORTS = 10  # reports that may be missing before a rank counts as dead
 REPORT, RAISED, LEFT, STOP, PAUSED = "report", "raised", "left", "stop", "paused"
+STOPPED = 128 + signal.SIGINT  # status of a process that Ctrl-C has stopped
 GO, WAIT = "go", "wait"  # answers to a rank that has paused; the third one is STOP
 
 
@@ -194,6 +196,7 @@ class Watch:
     Attributes:
         exchanges: how many exchanges with other ranks this one has begun.
         begun: how many steps of training it has begun.
+        stopped: the step behind which all ranks have stopped together the last time, or -1.
     """
 
     def __init__(self, client: Client, rank: int, world_size: int, abort: Callable[[], None], timeout: float) -> None:
@@ -201,6 +204,7 @@ class Watch:
         self._silence = silence_of(world_size, timeout)
         self._seconds = max(REPORT_SECONDS, PER_RANK_SECONDS * world_size)
         self.exchanges = self.begun = 0
+        self.stopped = -1
         self._asked = 0, ""  # the number of the last stop that it has heard of, and what has asked for it
         self._stops = 0  # the number of the last one that was made
         self._main = threading.main_thread().ident
@@ -251,7 +255,7 @@ class Watch:
             return ""
         while (answer := self._client.call(PAUSED, json.dumps([self.begun, self.exchanges]))) != GO:
             if answer == STOP:
-                self._stops = number
+                self._stops, self.stopped = number, self.begun
                 return reason
             time.sleep(POLL_SECONDS)
         return ""
@@ -271,11 +275,25 @@ class Watch:
         os._exit(1)
 
     def _on_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        """Print the error as usual, tell the others, and end; nobody waits for this rank any more."""
+        """Print the error as usual, tell the others, and end; nobody waits for this rank any more.
+
+        Ctrl-C is no error. If all ranks have stopped because of it, this one ends as it should, and leaves the group at
+        the end of the program; otherwise the others end with it, too.
+        """
+        text = f"{kind.__name__}: {error}" if str(error) else kind.__name__
+        if issubclass(kind, KeyboardInterrupt):
+            status = getattr(error, "status", STOPPED)
+            if self.stopped == self.begun:
+                if self._rank == 0:
+                    print(f"all ranks have stopped: {text}", file=sys.stderr, flush=True)
+                raise SystemExit(status)  # which Python takes from a hook
+            self._over.set()
+            print(f"rank {self._rank} ends with {text}", file=sys.stderr)
+            self.fail(text, status)
         self._over.set()
         print(f"rank {self._rank} ends with an error:", file=sys.stderr)
         self._hook(kind, error, trace)
-        self.fail(f"{kind.__name__}: {error}" if str(error) else kind.__name__, 1)
+        self.fail(text, 1)
 
     def fail(self, text: str, status: int) -> None:
         """Tell the others that this rank ends with an error, and end the process with that status."""
