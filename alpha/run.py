@@ -25,7 +25,8 @@ from pathlib import Path
 
 from alpha import config
 from alpha.distributed.environment import GPUS, LAUNCHERS, visible_gpus
-from alpha.distributed.mpi_program import STOPPED, end_with
+from alpha.distributed.mpi_program import end_with
+from alpha.distributed.rank_watch import STOPPED
 from alpha.errors import ConfigError
 from alpha.runtime.workers import cores
 from alpha.train.commands.command_line import Parser, command, positive_int

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,16 +17,34 @@ INSTALL = "pip install mpi4py mpich (or an MPI of the system)"
 
 
 def library() -> Any:
-    """`mpi4py.MPI`, which joins the processes of mpirun when it is imported.
+    """`mpi4py.MPI`, which has joined the processes of mpirun.
 
     Raises:
         DistributedError: it is missing, or finds no MPI.
     """
     try:
+        import mpi4py
+
+        if "mpi4py.MPI" not in sys.modules:
+            mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise DistributedError(f"processes on a CPU talk through MPI, which is missing ({error}): {INSTALL}") from None
+    if not MPI.Is_initialized():
+        _initialize(MPI)
     return MPI
+
+
+def _initialize(mpi: Any) -> None:
+    """Join the other processes. Other threads run while it waits for them, which mpi4py's own call does not allow."""
+    try:
+        call = ctypes.CDLL(mpi.__file__).MPI_Init_thread
+    except (OSError, AttributeError):  # a library within which the function cannot be found
+        mpi.Init_thread()
+        return
+    call(None, None, mpi.THREAD_MULTIPLE, ctypes.byref(ctypes.c_int()))
+    for comm in (mpi.COMM_SELF, mpi.COMM_WORLD):
+        comm.Set_errhandler(mpi.ERRORS_RETURN)  # so that mpi4py raises them
 
 
 class MpiEngine:

@@ -12,13 +12,15 @@ import runpy
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 from alpha.distributed.environment import place_of
+from alpha.distributed.meeting import meeting
+from alpha.distributed.mpi import library
+from alpha.distributed.process_group import TIMEOUT
+from alpha.distributed.rank_watch import STOPPED
 from alpha.errors import AlphaError
 
 PR_SET_PDEATHSIG = 1
-STOPPED = 128 + signal.SIGINT  # of a process that Ctrl-C has stopped: others may still be saving
 
 
 def end_with(parent: int) -> None:
@@ -54,9 +56,11 @@ def start() -> None:
     """Run the program that the command line names, and tell MPI if it fails."""
     end_with(os.getppid())
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # as on GPUs; the input that mpiexec gives has no end
-    mpi: Any = importlib.import_module("mpi4py.MPI")  # before the program, whose first line may fail
     try:
-        place, size = place_of(), mpi.COMM_WORLD.Get_size()
+        place = place_of()
+        with meeting(place, TIMEOUT, "alpha.run"):
+            mpi = library()  # before the program, whose first line may fail
+        size = mpi.COMM_WORLD.Get_size()
     except AlphaError as error:
         sys.exit(f"alpha-run: {error}")
     if size != place.world_size:

@@ -27,6 +27,7 @@ from alpha.core.numerics import is_floating
 from alpha.core.tensor import Tensor
 from alpha.distributed.environment import Place, choose_gpu, place_of
 from alpha.distributed.exchange import OPERATIONS, Engine
+from alpha.distributed.meeting import meeting
 from alpha.distributed.mpi import MpiEngine
 from alpha.distributed.rank_watch import Judge, Watch, new_judge
 from alpha.distributed.store import Board, Client, own_address
@@ -192,9 +193,10 @@ def _connect(group: Group) -> None:
     """Find the other ranks, compare with them what must be equal, and make the engine."""
     place, device = group.place, group.device
     engine: Engine | None = None
-    if not isinstance(device, CudaDevice):
-        engine = MpiEngine(place.rank, place.world_size)  # first: without it nobody finds the others
-    address, port, job = _meeting_point(group)
+    with meeting(place, group.timeout, "alpha.distributed.init()"):
+        if not isinstance(device, CudaDevice):
+            engine = MpiEngine(place.rank, place.world_size)  # first: without it nobody finds the others
+        address, port, job = _meeting_point(group)
     group.client = Client(address, port, job, place.rank)
     group.compare("Alpha's version", config.VERSION)
     group.compare("the device", device.name)
