@@ -65,7 +65,7 @@ class Group:
         """The texts that all ranks give, in the order of ranks. `what` says of what, in errors."""
         if self.client is None:
             return [text]
-        seconds = self._wait()
+        seconds = self._wait(what)
         key = f"{self.checks}: {what}"
         self.client.post(key, text, seconds)
         return self.client.gather(key, range(self.place.world_size), seconds)
@@ -74,18 +74,18 @@ class Group:
         """The text that rank 0 gives, on all ranks."""
         if self.client is None:
             return text
-        seconds = self._wait()
+        seconds = self._wait(what)
         key = f"{self.checks}: {what}"
         if self.place.rank == 0:
             self.client.post(key, text, seconds)
         return self.client.gather(key, range(1), seconds)[0]
 
-    def _wait(self) -> float:
+    def _wait(self, what: str) -> float:
         """Count an exchange of texts; the seconds to wait for the others, as long as the watch lets them if it runs."""
         self.checks += 1
         if self.watch is None:
             return self.timeout
-        self.watch.count()
+        self.watch.count(f"a comparison of {what}")
         return math.inf
 
     def compare(self, what: str, text: str) -> None:
