@@ -1,9 +1,9 @@
 """Interface of what moves arrays between processes: NCCL for arrays of a GPU, MPI for those of numpy.
 
-Every rank calls the same functions in the same order, with arrays of the same shapes and dtypes. So the texts of their
-exchanges (`described`) are the same. On CPUs they are compared before each exchange; on GPUs, where nothing may be added
-to a step, the watch compares what ranks report. Work is ordered as any other: an array that was given has its result for
-all calls behind.
+Every rank calls the same functions in the same order, with arrays of the same shapes and dtypes, so the texts of their
+exchanges (`described`) are the same. On CPUs they are compared before each exchange; on GPUs, where nothing may be
+added to a step, the watch compares what ranks report. Work is ordered as any other: an array that was given has its
+result for all calls behind.
 """
 
 from __future__ import annotations

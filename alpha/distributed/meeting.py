@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from alpha.distributed.environment import Place
+from alpha.distributed.roll import explain
 
 LINGER_SECONDS = 1.0  # in which the others, whose time is over, too, can see that this process had come
 SHOWN = 8  # ranks in a message
@@ -42,6 +43,7 @@ def meeting(place: Place, seconds: float, goal: str) -> Iterator[None]:
 
 def _end(place: Place, seconds: float, goal: str) -> None:
     text = f"rank {place.rank} ends: {missing(place, goal)} not come to {goal} within {seconds:g} s: ended, or late"
+    explain()
     print(text, file=sys.stderr, flush=True)
     time.sleep(LINGER_SECONDS)
     os._exit(1)

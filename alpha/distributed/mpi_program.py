@@ -1,5 +1,7 @@
 """A program as a process of MPI: `mpiexec -n 2 python -m alpha.distributed.mpi_program [-m] PROGRAM [ARGUMENT ...]`.
 
+`--launcher NAME` before the program names the socket of `alpha.run`, which is told of this process.
+
 A process that ends with an error ends the others, too. By itself MPI lets them wait for ever for one that is gone.
 """
 
@@ -18,6 +20,7 @@ from alpha.distributed.meeting import meeting
 from alpha.distributed.mpi import library
 from alpha.distributed.process_group import TIMEOUT
 from alpha.distributed.rank_watch import STOPPED
+from alpha.distributed.roll import answer, explain
 from alpha.errors import AlphaError
 
 PR_SET_PDEATHSIG = 1
@@ -57,7 +60,10 @@ def start() -> None:
     end_with(os.getppid())
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # as on GPUs; the input that mpiexec gives has no end
     try:
-        place = place_of()
+        place, arguments = place_of(), sys.argv[1:]
+        if arguments[0] == "--launcher":
+            answer(arguments[1], place.rank)
+            arguments = arguments[2:]
         with meeting(place, TIMEOUT, "alpha.run"):
             mpi = library()  # before the program, whose first line may fail
         size = mpi.COMM_WORLD.Get_size()
@@ -69,8 +75,10 @@ def start() -> None:
             f"different libraries ({mpi.get_vendor()[0]} is that of mpi4py); `pip install mpi4py mpich` has both"
         )
     try:
-        run_program(sys.argv[1:])
+        run_program(arguments)
+        explain()
     except BaseException as error:
+        explain()
         status = status_of(error)
         if status not in (0, STOPPED):
             print(f"alpha-run: rank {place.rank} ended with status {status}", file=sys.stderr, flush=True)

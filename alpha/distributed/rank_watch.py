@@ -28,6 +28,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
+from alpha.distributed.roll import explain
 from alpha.distributed.store import POLL_SECONDS, Client
 from alpha.runtime import recording
 from alpha.runtime.activity import activity
@@ -294,6 +295,7 @@ class Watch:
         return f"{own[-1].filename}:{own[-1].lineno}"
 
     def _end(self, verdict: str) -> None:
+        explain()
         sys.stdout.flush()
         print(f"rank {self._rank} ends: {verdict}", file=sys.stderr, flush=True)
         os._exit(1)
@@ -322,6 +324,7 @@ class Watch:
     def fail(self, text: str, status: int) -> None:
         """Tell the others that this rank ends with an error, and end the process with that status."""
         self._over.set()
+        explain()
         sys.stdout.flush()
         sys.stderr.flush()
         with suppress(OSError, xmlrpc.client.Error):  # if rank 0 is gone, all end

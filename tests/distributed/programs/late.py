@@ -21,12 +21,19 @@ if int(os.environ["PMI_RANK"]) == faulty:
     if how == "is killed":
         os.kill(os.getpid(), signal.SIGKILL)
     sys.exit(3 if how == "fails" else 0)
-if place == "start":
-    from alpha.distributed import mpi_program
 
-    mpi_program.TIMEOUT = SECONDS  # type: ignore[misc]
-    sys.argv = [sys.argv[0], "-m", "this"]
-    mpi_program.start()
-import alpha
 
-alpha.distributed.init("cpu", SECONDS)
+def wait() -> None:
+    """Wait for the other one."""
+    if place == "start":
+        from alpha.distributed import mpi_program
+
+        mpi_program.TIMEOUT = SECONDS  # type: ignore[misc]
+        sys.argv = [sys.argv[0], "-m", "this"]
+        mpi_program.start()
+    import alpha
+
+    alpha.distributed.init("cpu", SECONDS)
+
+
+wait()
