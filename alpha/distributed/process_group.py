@@ -32,6 +32,7 @@ from alpha.distributed.mpi import MpiEngine
 from alpha.distributed.rank_watch import Judge, Watch, new_judge
 from alpha.distributed.store import Board, Client, own_address
 from alpha.errors import DistributedError, ShapeError
+from alpha.ops.kernel.options import real
 from alpha.runtime import Device, get_device, progress
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.ranks import set_ranks, world_size
@@ -164,15 +165,19 @@ def init(device: str = "auto", timeout: float = TIMEOUT) -> None:
         device: "cuda", "cpu", or "auto", which is the GPU where it works.
         timeout: seconds to wait for the other processes, here and where ranks are compared; and seconds after which a
             rank hangs that has not begun an exchange in which the others wait. Then all ranks end, and say which it
-            was. So do they if a rank dies or raises an error.
+            was. So do they if a rank dies or raises an error. A process that MPI lets wait here for longer ends with
+            status 1.
 
     Raises:
         ConfigError: the variables of the launcher do not fit together; the message names them.
         DistributedError: a rank is missing, or the ranks have another version of Alpha or another kind of device;
             NCCL or MPI is missing; or `init` was called before.
         DeviceError: there is no such device, or the GPU was used before.
+        TypeError, ValueError: timeout is no finite number above 0.
     """
     global _group
+    if real("init", "timeout", timeout) <= 0:
+        raise ValueError(f"init: timeout={timeout} is not above 0")
     if _group is not None:
         raise DistributedError("init: this process has joined a group already; call shutdown() before")
     place = place_of()
@@ -284,15 +289,15 @@ def local_rank() -> int:
 def all_reduce(tensor: Tensor, op: str = "sum") -> Tensor:
     """Reduce a tensor over all ranks, in place, and return it; each rank gives the same shape and dtype.
 
-    Ranks are added up in an order that depends on their number alone, so two runs agree bit for bit. No gradient flows
-    through it.
+    Ranks are added up in an order that depends on their number alone, so two runs agree bit for bit. A backward pass
+    does not see it: what the tensor was computed from gets the gradients that it would get without it.
 
     Args:
         op: "sum", "mean" (of floating-point numbers), "min" or "max".
 
     Raises:
         ValueError: there is no such op, or the mean is asked of whole numbers.
-        DistributedError: the tensor is on another device than the group.
+        DistributedError: the tensor is on another device than the group, or other ranks make another exchange.
     """
     engine = _engine("all_reduce", tensor)
     _check_operation("all_reduce", tensor, op)
@@ -305,6 +310,8 @@ def all_reduce(tensor: Tensor, op: str = "sum") -> Tensor:
 
 def broadcast(tensor: Tensor, src: int = 0) -> Tensor:
     """Copy the tensor of rank `src` into that of every other rank, in place, and return it.
+
+    A backward pass does not see it, as `all_reduce`.
 
     Raises:
         ValueError: there is no rank `src`.
