@@ -76,10 +76,10 @@ def start() -> None:
         )
     try:
         run_program(arguments)
-        explain()
+        explain(fails=False)
     except BaseException as error:
-        explain()
         status = status_of(error)
+        explain(status not in (0, STOPPED))
         if status not in (0, STOPPED):
             print(f"alpha-run: rank {place.rank} ended with status {status}", file=sys.stderr, flush=True)
             importlib.import_module("mpi4py.run").set_abort_status(status)  # when it ends, after its traceback

@@ -12,6 +12,7 @@ import select
 import socket
 from contextlib import suppress
 
+RUNS, ENDS, FAILS = "runs", "ends", "fails"
 _launcher = ""  # the name of its socket
 
 
@@ -24,29 +25,31 @@ def answer(launcher: str, rank: int) -> None:
     """Tell a launcher, by the name of its socket, that this process is a rank."""
     global _launcher
     _launcher = launcher
-    _tell([os.getpid(), rank])
+    _tell(RUNS, rank)
 
 
-def explain() -> None:
-    """Tell the launcher, if there is one, that this process ends and says itself why."""
-    _tell([os.getpid()])
+def explain(fails: bool = True) -> None:
+    """Tell the launcher, if there is one, that this process ends as it should, or fails and says itself why."""
+    _tell(FAILS if fails else ENDS)
 
 
-def _tell(numbers: list[int]) -> None:
+def _tell(what: str, rank: int = 0) -> None:
     if _launcher:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line, suppress(OSError):
-            line.sendto(json.dumps(numbers).encode(), f"\0{_launcher}")
+            line.sendto(json.dumps([what, os.getpid(), rank]).encode(), f"\0{_launcher}")
 
 
 class Roll:
     """The ranks that have told this launcher that they run. Where the system cannot do that, there are none.
 
     Attributes:
-        gone: the rank that was gone first without saying why; several if they were seen at the same time.
+        gone: the rank that was gone first without saying why; several if they were seen at the same time, and none if
+            another had failed before.
     """
 
     def __init__(self) -> None:
         self.gone: list[int] = []
+        self._failed = False  # a rank that says why
         self._ranks: dict[int, tuple[int, int]] = {}  # process and rank, by a file that can be read when it has ended
         self._line = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._line.setblocking(False)
@@ -64,16 +67,18 @@ class Roll:
         explained = set()
         with suppress(BlockingIOError):
             while True:
-                process, *rank = json.loads(self._line.recv(100))
-                if rank:
-                    with suppress(OSError, AttributeError):  # it has ended already, or the system is not Linux
-                        self._ranks[os.pidfd_open(process)] = process, rank[0]
-                else:
+                what, process, rank = json.loads(self._line.recv(100))
+                self._failed = self._failed or what == FAILS
+                if what != RUNS:
                     explained.add(process)
+                    continue
+                with suppress(OSError, AttributeError):  # it has ended already, or the system is not Linux
+                    self._ranks[os.pidfd_open(process)] = process, rank
         self._drop([file for file, (process, _) in self._ranks.items() if process in explained])
         silent = sorted(self._ranks[file][1] for file in ended if file in self._ranks)
         self._drop([file for file in ended if file in self._ranks])
-        self.gone = self.gone or silent
+        if not self.gone and not self._failed:
+            self.gone = silent
 
     def _drop(self, files: list[int]) -> None:
         for file in files:

@@ -19,8 +19,8 @@ from alpha.distributed.roll import answer, explain
 answer(sys.argv[1], int(sys.argv[2]))
 print("ready", flush=True)
 how = sys.stdin.readline().strip()
-if how == "explains":
-    explain()
+if how in ("ends", "fails"):
+    explain(how == "fails")
     os._exit(1)
 os._exit(0) if how == "exits" else os.kill(os.getpid(), 9)
 """
@@ -49,7 +49,7 @@ def ranks() -> Iterator[Ranks]:
     yield made
     for process in made.processes:
         if process.returncode is None:
-            child.finish(process, "explains")
+            child.finish(process, "ends")
     made.roll.close()
 
 
@@ -58,7 +58,7 @@ def ranks() -> Iterator[Ranks]:
 def test_the_first_that_is_gone_is_named(ranks: Ranks, how: str) -> None:
     ranks.roll.look()
     assert ranks.roll.gone == []
-    ranks.end(2, "explains")
+    ranks.end(2, "ends")
     ranks.roll.look()
     assert ranks.roll.gone == []
     ranks.end(1, how)
@@ -71,7 +71,7 @@ def test_the_first_that_is_gone_is_named(ranks: Ranks, how: str) -> None:
 @pytest.mark.slow
 def test_those_that_are_seen_at_the_same_time_are_named_together(ranks: Ranks) -> None:
     ranks.roll.look()
-    for rank, how in ((2, "is killed"), (1, "explains"), (0, "exits")):
+    for rank, how in ((2, "is killed"), (1, "ends"), (0, "exits")):
         ranks.end(rank, how)
     ranks.roll.look()
     assert ranks.roll.gone == [0, 2]
@@ -79,8 +79,18 @@ def test_those_that_are_seen_at_the_same_time_are_named_together(ranks: Ranks) -
 
 
 @pytest.mark.slow
+def test_nobody_is_named_behind_a_rank_that_says_why(ranks: Ranks) -> None:
+    ranks.roll.look()
+    ranks.end(1, "fails")
+    ranks.roll.look()
+    ranks.end(0, "is killed")  # as MPI does then
+    ranks.roll.look()
+    assert ranks.roll.gone == []
+
+
+@pytest.mark.slow
 def test_a_rank_that_ends_before_anybody_looks_is_nobodys_fault(ranks: Ranks) -> None:
     for rank in range(3):
-        ranks.end(rank, "explains")
+        ranks.end(rank, "ends")
     ranks.roll.look()
     assert (ranks.roll.gone, len(ranks.roll.files)) == ([], 1)
