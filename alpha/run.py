@@ -25,7 +25,9 @@ from pathlib import Path
 
 from alpha import config
 from alpha.distributed.environment import GPUS, LAUNCHERS, visible_gpus
-from alpha.distributed.mpi_program import STOPPED, end_with
+from alpha.distributed.mpi_program import end_with
+from alpha.distributed.rank_watch import STOPPED
+from alpha.distributed.roll import Roll, name_of
 from alpha.errors import ConfigError
 from alpha.runtime.workers import cores
 from alpha.train.commands.command_line import Parser, command, positive_int
@@ -134,7 +136,8 @@ def on_cpus(count: int, program: list[str]) -> list[Command]:
     variables = {name: value for name, value in os.environ.items() if name not in others}
     variables[GPUS] = ""  # so that device="auto" is the cpu
     variables.setdefault(config.CPU_THREADS.name, str(max(1, cores() // count)))
-    words = [mpiexec, "-n", str(count), sys.executable, "-m", "alpha.distributed.mpi_program", *program]
+    start = [sys.executable, "-m", "alpha.distributed.mpi_program", "--launcher", name_of(os.getpid())]
+    words = [mpiexec, "-n", str(count), *start, *program]
     return [Command("mpiexec", words, variables)]
 
 
@@ -151,8 +154,9 @@ def run_together(commands: list[Command], grace: float = GRACE_S, save: float = 
             for one in commands:
                 group.start(one)
             while group.running:
-                for number in wait(group.seconds_left()):
+                for number in wait(group.seconds_left(), group.roll.files):
                     group.heed(number)
+                group.roll.look()
                 group.collect()
                 if group.seconds_left() == 0:
                     group.kill()
@@ -160,6 +164,7 @@ def run_together(commands: list[Command], grace: float = GRACE_S, save: float = 
             group.kill()
             for process in group.running.values():
                 process.wait()
+            group.roll.close()
     return group.status
 
 
@@ -172,6 +177,7 @@ class _Group:
         status: that of the launcher; not 0 as soon as one has failed, or a signal asked for the end.
         deadline: when those that run are killed.
         asked: when a signal asked for the end.
+        roll: the ranks of MPI's launcher, which is one process here.
     """
 
     grace: float
@@ -180,6 +186,7 @@ class _Group:
     status: int = 0
     deadline: float = inf
     asked: float = -inf
+    roll: Roll = field(default_factory=Roll)
 
     def start(self, one: Command) -> None:
         with warnings.catch_warnings():
@@ -223,7 +230,7 @@ class _Group:
                 self.status = code if code > 0 else 128 - code
                 self.deadline = time.monotonic() + self.grace
                 rest = f"; the others get SIGTERM, and SIGKILL after {self.grace:g} s" if self.running else ""
-                _say(f"{name} {_how(code)}{rest}")
+                _say(f"{name} {_how(code)}{rest}{_gone(self.roll.gone)}")
                 self._send(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -240,8 +247,10 @@ class _Group:
 
 
 @contextmanager
-def _signals() -> Iterator[Callable[[float], list[int]]]:
+def _signals() -> Iterator[Callable[[float, list[int]], list[int]]]:
     """Function that waits, at most some seconds, for signals that ask for the end or tell that a child has ended.
+
+    It waits no longer if one of the files that it is given can be read.
 
     Signals that this process ignores stay ignored, as SIGHUP under nohup; its children get a SIGINT of their own.
     """
@@ -251,8 +260,9 @@ def _signals() -> Iterator[Callable[[float], list[int]]]:
     reads.setblocking(False)
     writes.setblocking(False)
 
-    def wait(seconds: float) -> list[int]:
-        if not select.select([reads], [], [], None if seconds == inf else seconds)[0]:
+    def wait(seconds: float, files: list[int]) -> list[int]:
+        own = reads.fileno()
+        if own not in select.select([own, *files], [], [], None if seconds == inf else seconds)[0]:
             return []
         return [number for number in reads.recv(4096) if number not in ignored]  # a byte for each signal
 
@@ -287,6 +297,14 @@ def _named(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:  # a real-time signal
         return f"signal {number}"
+
+
+def _gone(ranks: list[int]) -> str:
+    """Name the rank of MPI that was gone first, if one was."""
+    if not ranks:
+        return ""
+    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"one of ranks {', '.join(map(str, ranks))}"
+    return f"; {who} was gone first, without an error: killed, crashed in C, or ended by os._exit"
 
 
 def _how(code: int) -> str:

@@ -1,28 +1,34 @@
 """Interface of what moves arrays between processes: NCCL for arrays of a GPU, MPI for those of numpy.
 
-Every rank calls the same functions in the same order, with arrays of the same shapes and dtypes. Work is ordered as
-any other: an array that was given has its result for all calls behind.
+Every rank calls the same functions in the same order, with arrays of the same shapes and dtypes, so the texts of their
+exchanges (`described`) are the same. On CPUs they are compared before each exchange; on GPUs, where nothing may be
+added to a step, the watch compares what ranks report. Work is ordered as any other: an array that was given has its
+result for all calls behind.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Protocol
+
+import numpy as np
 
 from alpha.core.primitive import Array
 
 OPERATIONS = ("sum", "mean", "min", "max")
+SHOWN = 3  # arrays of an exchange
 
 
 class Engine(Protocol):
     """Moves arrays between the ranks. Errors are `DistributedError`.
 
     Attributes:
-        begin: is called when an exchange begins.
+        begin: is called when an exchange begins, with what it is.
     """
 
     name: str
-    begin: Callable[[], None]
+    begin: Callable[[str], None]
 
     def all_reduce(self, arrays: Sequence[Array], operation: str, beside: bool = False) -> None:
         """Reduce each array over all ranks, in place; in the same order of ranks each time.
@@ -55,5 +61,20 @@ class Engine(Protocol):
         """End at once, whatever the others do."""
 
 
-def nothing() -> None:
+def described(name: str, arrays: Sequence[Array], ranks: Sequence[int] = ()) -> str:
+    """An exchange in words: "broadcast of float32 (3,) at rank 0". The name has the operation, as "sum".
+
+    Args:
+        ranks: the source or the owner of each array, if it has one.
+    """
+    forms = [f"{np.dtype(array.dtype).name} {tuple(array.shape)}" for array in arrays]
+    if ranks:
+        forms = [f"{form} at rank {rank}" for form, rank in zip(forms, ranks, strict=True)]
+    text = f"{name} of {', '.join(forms[:SHOWN])}"
+    if len(forms) > SHOWN:
+        text += f" and {len(forms) - SHOWN} more ({zlib.crc32(' '.join(forms).encode()):08x})"
+    return text
+
+
+def nothing(what: str) -> None:
     """Do nothing: the `begin` of an engine that nobody watches."""

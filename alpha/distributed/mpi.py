@@ -2,29 +2,50 @@
 
 from __future__ import annotations
 
+import ctypes
+import hashlib
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from alpha.distributed.exchange import nothing
+from alpha.distributed.exchange import described, nothing
 from alpha.errors import DistributedError
 
 INSTALL = "pip install mpi4py mpich (or an MPI of the system)"
 
 
 def library() -> Any:
-    """`mpi4py.MPI`, which joins the processes of mpirun when it is imported.
+    """`mpi4py.MPI`, which has joined the processes of mpirun.
 
     Raises:
         DistributedError: it is missing, or finds no MPI.
     """
     try:
+        import mpi4py
+
+        if "mpi4py.MPI" not in sys.modules:
+            mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise DistributedError(f"processes on a CPU talk through MPI, which is missing ({error}): {INSTALL}") from None
+    if not MPI.Is_initialized():
+        _initialize(MPI)
     return MPI
+
+
+def _initialize(mpi: Any) -> None:
+    """Join the other processes. Other threads run while it waits for them, which mpi4py's own call does not allow."""
+    try:
+        call = ctypes.CDLL(mpi.__file__).MPI_Init_thread
+    except (OSError, AttributeError):  # a library within which the function cannot be found
+        mpi.Init_thread()
+        return
+    call(None, None, mpi.THREAD_MULTIPLE, ctypes.byref(ctypes.c_int()))
+    for comm in (mpi.COMM_SELF, mpi.COMM_WORLD):
+        comm.Set_errhandler(mpi.ERRORS_RETURN)  # so that mpi4py raises them
 
 
 class MpiEngine:
@@ -37,7 +58,7 @@ class MpiEngine:
     name = "mpi"
 
     def __init__(self, rank: int, world_size: int) -> None:
-        self.begin: Callable[[], None] = nothing
+        self.begin: Callable[[str], None] = nothing
         self._mpi = library()
         self._comm = self._mpi.COMM_WORLD.Dup()
         self._rank, self._size = self._comm.Get_rank(), self._comm.Get_size()
@@ -50,7 +71,7 @@ class MpiEngine:
         self._operations = {"sum": self._mpi.SUM, "mean": self._mpi.SUM, "min": self._mpi.MIN, "max": self._mpi.MAX}
 
     def all_reduce(self, arrays: Sequence[NDArray[Any]], operation: str, beside: bool = False) -> None:
-        self.begin()
+        self._begin(described(f"all_reduce {operation}", arrays))
         for array in arrays:
             wide = _wide(array)
             self._comm.Allreduce(self._mpi.IN_PLACE, wide, self._operations[operation])
@@ -59,7 +80,7 @@ class MpiEngine:
     def reduce(
         self, arrays: Sequence[NDArray[Any]], owners: Sequence[int], operation: str, beside: bool = False
     ) -> None:
-        self.begin()
+        self._begin(described(f"reduce {operation}", arrays, owners))
         for array, owner in zip(arrays, owners, strict=True):
             wide = _wide(array)
             if owner == self._rank:
@@ -71,19 +92,37 @@ class MpiEngine:
     def join(self) -> None: ...
 
     def broadcast(self, arrays: Sequence[NDArray[Any]], sources: Sequence[int]) -> None:
-        self.begin()
+        self._begin(described("broadcast", arrays, sources))
         for array, source in zip(arrays, sources, strict=True):
             self._comm.Bcast(_bytes(array), source)
 
     def all_gather(self, target: NDArray[Any], source: NDArray[Any]) -> None:
-        self.begin()
+        self._begin(described("all_gather", [source]))
         self._comm.Allgather(_bytes(source), _bytes(target))
 
     def reduce_scatter(self, target: NDArray[Any], source: NDArray[Any], operation: str) -> None:
-        self.begin()
+        self._begin(described(f"reduce_scatter {operation}", [source]))
         wide, part = _wide(source), _wide(target)
         self._comm.Reduce_scatter_block(wide, part, self._operations[operation])
         self._take(target, part, operation)
+
+    def _begin(self, what: str) -> None:
+        """Begin an exchange, and look whether it is that of the other ranks; MPI may wait for ever if it is not.
+
+        Raises:
+            DistributedError: it is not; names a rank and both exchanges.
+        """
+        self.begin(what)
+        digest = int.from_bytes(hashlib.blake2b(what.encode(), digest_size=7).digest(), "big")
+        bounds = np.array([digest, -digest])
+        self._comm.Allreduce(self._mpi.IN_PLACE, bounds, self._mpi.MAX)
+        if bounds[0] == -bounds[1]:
+            return
+        found = self._comm.allgather(what)
+        other = next(rank for rank, text in enumerate(found) if text != found[0])
+        raise DistributedError(
+            f"the ranks do not make the same exchange: rank 0 begins {found[0]}, rank {other} {found[other]}"
+        )
 
     def _take(self, array: NDArray[Any], reduced: NDArray[Any], operation: str) -> None:
         """Put what was reduced into the array."""

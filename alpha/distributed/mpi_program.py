@@ -1,5 +1,7 @@
 """A program as a process of MPI: `mpiexec -n 2 python -m alpha.distributed.mpi_program [-m] PROGRAM [ARGUMENT ...]`.
 
+`--launcher NAME` before the program names the socket of `alpha.run`, which is told of this process.
+
 A process that ends with an error ends the others, too. By itself MPI lets them wait for ever for one that is gone.
 """
 
@@ -12,13 +14,16 @@ import runpy
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 from alpha.distributed.environment import place_of
+from alpha.distributed.meeting import meeting
+from alpha.distributed.mpi import library
+from alpha.distributed.process_group import TIMEOUT
+from alpha.distributed.rank_watch import STOPPED
+from alpha.distributed.roll import answer, explain
 from alpha.errors import AlphaError
 
 PR_SET_PDEATHSIG = 1
-STOPPED = 128 + signal.SIGINT  # of a process that Ctrl-C has stopped: others may still be saving
 
 
 def end_with(parent: int) -> None:
@@ -54,9 +59,14 @@ def start() -> None:
     """Run the program that the command line names, and tell MPI if it fails."""
     end_with(os.getppid())
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # as on GPUs; the input that mpiexec gives has no end
-    mpi: Any = importlib.import_module("mpi4py.MPI")  # before the program, whose first line may fail
     try:
-        place, size = place_of(), mpi.COMM_WORLD.Get_size()
+        place, arguments = place_of(), sys.argv[1:]
+        if arguments[0] == "--launcher":
+            answer(arguments[1], place.rank)
+            arguments = arguments[2:]
+        with meeting(place, TIMEOUT, "alpha.run"):
+            mpi = library()  # before the program, whose first line may fail
+        size = mpi.COMM_WORLD.Get_size()
     except AlphaError as error:
         sys.exit(f"alpha-run: {error}")
     if size != place.world_size:
@@ -65,9 +75,11 @@ def start() -> None:
             f"different libraries ({mpi.get_vendor()[0]} is that of mpi4py); `pip install mpi4py mpich` has both"
         )
     try:
-        run_program(sys.argv[1:])
+        run_program(arguments)
+        explain(fails=False)
     except BaseException as error:
         status = status_of(error)
+        explain(status not in (0, STOPPED))
         if status not in (0, STOPPED):
             print(f"alpha-run: rank {place.rank} ended with status {status}", file=sys.stderr, flush=True)
             importlib.import_module("mpi4py.run").set_abort_status(status)  # when it ends, after its traceback

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha.distributed.exchange import nothing
+from alpha.distributed.exchange import described, nothing
 from alpha.errors import DistributedError
 from alpha.installation import install
 from alpha.runtime import recording
@@ -65,7 +65,7 @@ class NcclEngine:
     name = "nccl"
 
     def __init__(self, device: CudaDevice, rank: int, world_size: int, identity: bytes) -> None:
-        self.begin: Callable[[], None] = nothing
+        self.begin: Callable[[str], None] = nothing
         core, self._bindings = library()
         self._device = device
         device.synchronize()
@@ -75,7 +75,8 @@ class NcclEngine:
 
     def all_reduce(self, arrays: Sequence[DeviceArray], operation: str, beside: bool = False) -> None:
         places, chosen = [_place(array) for array in arrays], OPERATIONS[operation]
-        self._queue("all_reduce", arrays, [(address, address, *form, chosen) for address, *form in places], beside)
+        calls = [(address, address, *form, chosen) for address, *form in places]
+        self._queue("all_reduce", described(f"all_reduce {operation}", arrays), arrays, calls, beside)
 
     def reduce(
         self, arrays: Sequence[DeviceArray], owners: Sequence[int], operation: str, beside: bool = False
@@ -84,7 +85,7 @@ class NcclEngine:
         calls = [
             (address, address, *form, chosen, owner) for (address, *form), owner in zip(places, owners, strict=True)
         ]
-        self._queue("reduce", arrays, calls, beside)
+        self._queue("reduce", described(f"reduce {operation}", arrays, owners), arrays, calls, beside)
 
     def join(self) -> None:
         self._device.driver.join()
@@ -92,30 +93,38 @@ class NcclEngine:
     def broadcast(self, arrays: Sequence[DeviceArray], sources: Sequence[int]) -> None:
         places = [_place(array) for array in arrays]
         calls = [(address, address, *form, source) for (address, *form), source in zip(places, sources, strict=True)]
-        self._queue("broadcast", arrays, calls)
+        self._queue("broadcast", described("broadcast", arrays, sources), arrays, calls)
 
     def all_gather(self, target: DeviceArray, source: DeviceArray) -> None:
         address, count, dtype = _place(source)
-        self._queue("all_gather", (source, target), [(address, target.address, count, dtype)])
+        what = described("all_gather", [source])
+        self._queue("all_gather", what, (source, target), [(address, target.address, count, dtype)])
 
     def reduce_scatter(self, target: DeviceArray, source: DeviceArray, operation: str) -> None:
         address, count, dtype = _place(target)
         call = source.address, address, count, dtype, OPERATIONS[operation]
-        self._queue("reduce_scatter", (source, target), [call])
+        what = described(f"reduce_scatter {operation}", [source])
+        self._queue("reduce_scatter", what, (source, target), [call])
 
     def _queue(
-        self, name: str, arrays: Sequence[DeviceArray], calls: Sequence[tuple[int, ...]], beside: bool = False
+        self,
+        name: str,
+        what: str,
+        arrays: Sequence[DeviceArray],
+        calls: Sequence[tuple[int, ...]],
+        beside: bool = False,
     ) -> None:
         """Queue calls of a function of NCCL as one group, and note them in the step that is recorded.
 
         Args:
+            what: the exchange in words.
             arrays: what the calls read and write.
             calls: the arguments of each, before the communicator and the stream.
         """
         if not arrays:
             return
         if arrays[0].device is self._device:  # and not that of a dry run, which sends nothing
-            self.begin()
+            self.begin(what)
         noted = recording.state.listener
         if noted is not None:
             noted.note(arrays, name, *calls)

@@ -27,10 +27,12 @@ from alpha.core.numerics import is_floating
 from alpha.core.tensor import Tensor
 from alpha.distributed.environment import Place, choose_gpu, place_of
 from alpha.distributed.exchange import OPERATIONS, Engine
+from alpha.distributed.meeting import meeting
 from alpha.distributed.mpi import MpiEngine
 from alpha.distributed.rank_watch import Judge, Watch, new_judge
 from alpha.distributed.store import Board, Client, own_address
 from alpha.errors import DistributedError, ShapeError
+from alpha.ops.kernel.options import real
 from alpha.runtime import Device, get_device, progress
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.ranks import set_ranks, world_size
@@ -64,7 +66,7 @@ class Group:
         """The texts that all ranks give, in the order of ranks. `what` says of what, in errors."""
         if self.client is None:
             return [text]
-        seconds = self._wait()
+        seconds = self._wait(what)
         key = f"{self.checks}: {what}"
         self.client.post(key, text, seconds)
         return self.client.gather(key, range(self.place.world_size), seconds)
@@ -73,18 +75,18 @@ class Group:
         """The text that rank 0 gives, on all ranks."""
         if self.client is None:
             return text
-        seconds = self._wait()
+        seconds = self._wait(what)
         key = f"{self.checks}: {what}"
         if self.place.rank == 0:
             self.client.post(key, text, seconds)
         return self.client.gather(key, range(1), seconds)[0]
 
-    def _wait(self) -> float:
+    def _wait(self, what: str) -> float:
         """Count an exchange of texts; the seconds to wait for the others, as long as the watch lets them if it runs."""
         self.checks += 1
         if self.watch is None:
             return self.timeout
-        self.watch.count()
+        self.watch.count(f"a comparison of {what}")
         return math.inf
 
     def compare(self, what: str, text: str) -> None:
@@ -163,15 +165,19 @@ def init(device: str = "auto", timeout: float = TIMEOUT) -> None:
         device: "cuda", "cpu", or "auto", which is the GPU where it works.
         timeout: seconds to wait for the other processes, here and where ranks are compared; and seconds after which a
             rank hangs that has not begun an exchange in which the others wait. Then all ranks end, and say which it
-            was. So do they if a rank dies or raises an error.
+            was. So do they if a rank dies or raises an error. A process that MPI lets wait here for longer ends with
+            status 1.
 
     Raises:
         ConfigError: the variables of the launcher do not fit together; the message names them.
         DistributedError: a rank is missing, or the ranks have another version of Alpha or another kind of device;
             NCCL or MPI is missing; or `init` was called before.
         DeviceError: there is no such device, or the GPU was used before.
+        TypeError, ValueError: timeout is no finite number above 0.
     """
     global _group
+    if real("init", "timeout", timeout) <= 0:
+        raise ValueError(f"init: timeout={timeout} is not above 0")
     if _group is not None:
         raise DistributedError("init: this process has joined a group already; call shutdown() before")
     place = place_of()
@@ -192,9 +198,10 @@ def _connect(group: Group) -> None:
     """Find the other ranks, compare with them what must be equal, and make the engine."""
     place, device = group.place, group.device
     engine: Engine | None = None
-    if not isinstance(device, CudaDevice):
-        engine = MpiEngine(place.rank, place.world_size)  # first: without it nobody finds the others
-    address, port, job = _meeting_point(group)
+    with meeting(place, group.timeout, "alpha.distributed.init()"):
+        if not isinstance(device, CudaDevice):
+            engine = MpiEngine(place.rank, place.world_size)  # first: without it nobody finds the others
+        address, port, job = _meeting_point(group)
     group.client = Client(address, port, job, place.rank)
     group.compare("Alpha's version", config.VERSION)
     group.compare("the device", device.name)
@@ -282,15 +289,15 @@ def local_rank() -> int:
 def all_reduce(tensor: Tensor, op: str = "sum") -> Tensor:
     """Reduce a tensor over all ranks, in place, and return it; each rank gives the same shape and dtype.
 
-    Ranks are added up in an order that depends on their number alone, so two runs agree bit for bit. No gradient flows
-    through it.
+    Ranks are added up in an order that depends on their number alone, so two runs agree bit for bit. A backward pass
+    does not see it: what the tensor was computed from gets the gradients that it would get without it.
 
     Args:
         op: "sum", "mean" (of floating-point numbers), "min" or "max".
 
     Raises:
         ValueError: there is no such op, or the mean is asked of whole numbers.
-        DistributedError: the tensor is on another device than the group.
+        DistributedError: the tensor is on another device than the group, or other ranks make another exchange.
     """
     engine = _engine("all_reduce", tensor)
     _check_operation("all_reduce", tensor, op)
@@ -303,6 +310,8 @@ def all_reduce(tensor: Tensor, op: str = "sum") -> Tensor:
 
 def broadcast(tensor: Tensor, src: int = 0) -> Tensor:
     """Copy the tensor of rank `src` into that of every other rank, in place, and return it.
+
+    A backward pass does not see it, as `all_reduce`.
 
     Raises:
         ValueError: there is no rank `src`.

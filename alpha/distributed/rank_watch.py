@@ -1,7 +1,8 @@
 """Watch over the ranks of a group: if one dies, raises or hangs, all end, and each says which rank was the first.
 
-Each rank has a thread that reports once a second to rank 0 how many exchanges it has begun, what it is busy with and
-where its main thread is. Rank 0 judges, and its answer is the verdict. A rank hangs if others have begun an exchange
+Each rank has a thread that reports once a second to rank 0 how many exchanges it has begun, and which, what it is busy
+with and where its main thread is. Rank 0 judges, and its answer is the verdict. Ranks that have begun as many exchanges
+must have begun the same ones. A rank hangs if others have begun an exchange
 that it has not, if this has not changed for the group's timeout, and if it is not known to be busy (see
 alpha/runtime/activity.py). Others wait for the rank that has begun the fewest, and for no other.
 
@@ -13,17 +14,21 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 import time
 import traceback
 import xmlrpc.client
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any
 
+from alpha.distributed.roll import explain
 from alpha.distributed.store import POLL_SECONDS, Client
 from alpha.runtime import recording
 from alpha.runtime.activity import activity
@@ -32,6 +37,7 @@ REPORT_SECONDS = 1.0
 PER_RANK_SECONDS = 0.01  # so that rank 0 has time for many ranks
 SILENT_REPORTS = 10  # reports that may be missing before a rank counts as dead
 REPORT, RAISED, LEFT, STOP, PAUSED = "report", "raised", "left", "stop", "paused"
+STOPPED = 128 + signal.SIGINT  # status of a process that Ctrl-C has stopped
 GO, WAIT = "go", "wait"  # answers to a rank that has paused; the third one is STOP
 
 
@@ -41,6 +47,8 @@ class _Known:
 
     heard: float
     exchanges: int = 0
+    what: str = ""  # the last of them
+    trace: int = 0  # a checksum of all of them
     since: float = 0.0  # when the others began to wait for it, its number of exchanges changed, or it was busy
     where: str = ""
     left: bool = False
@@ -81,7 +89,7 @@ class Judge:
             known, now = self._ranks[rank], self._now()
             known.heard = now
             if not known.left:
-                self._count(known, state["exchanges"], now)
+                self._count(known, state, now)
                 known.where = state["where"]
             if state["busy"]:
                 known.since = now
@@ -138,23 +146,25 @@ class Judge:
             return self.verdict
 
     def left(self, rank: int, text: str) -> str:
-        """Take note that a rank ends as it should; `text` is the number of its exchanges."""
+        """Take note that a rank ends as it should; `text` has its exchanges."""
         with self._lock:
             known, now = self._ranks[rank], self._now()
-            self._count(known, int(text), now)
+            self._count(known, json.loads(text), now)
             known.left, known.since = True, now
             return self.verdict
 
-    def _count(self, known: _Known, exchanges: int, now: float) -> None:
-        """Take the number of a rank's exchanges. For those that had begun the most, nobody has waited until now."""
+    def _count(self, known: _Known, state: dict[str, Any], now: float) -> None:
+        """Take a rank's exchanges. For those that had begun the most, nobody has waited until now."""
         most = max(other.exchanges for other in self._ranks.values())
         for other in self._ranks.values():
             if other.exchanges == most:
                 other.since = now
-        if exchanges != known.exchanges:
-            known.exchanges, known.since = exchanges, now
+        if state["exchanges"] != known.exchanges:
+            known.exchanges, known.since = state["exchanges"], now
+            known.what, known.trace = state["what"], state["trace"]
 
     def _judge(self, now: float) -> None:
+        self.verdict = self.verdict or self._differing()
         if self.verdict:
             return
         numbers = [known.exchanges for known in self._ranks.values()]
@@ -177,6 +187,16 @@ class Judge:
             if self.verdict:
                 return
 
+    def _differing(self) -> str:
+        """Verdict on ranks that have begun as many exchanges, but not the same ones."""
+        firsts: dict[int, int] = {}  # by number of exchanges: a rank
+        for rank, known in self._ranks.items():
+            first = firsts.setdefault(known.exchanges, rank)
+            if (other := self._ranks[first]).trace != known.trace:
+                each = f"exchange {known.exchanges} of rank {first} is {other.what}, of rank {rank} {known.what}"
+                return f"the ranks do not make the same exchanges: {each}{' after others' * (other.what == known.what)}"
+        return ""
+
     @property
     def all_left(self) -> bool:
         """True if every rank has ended as it should."""
@@ -192,15 +212,16 @@ class Watch:
     """One rank's part: it reports, and ends the process when rank 0 says so.
 
     Attributes:
-        exchanges: how many exchanges with other ranks this one has begun.
         begun: how many steps of training it has begun.
+        stopped: the step behind which all ranks have stopped together the last time, or -1.
     """
 
     def __init__(self, client: Client, rank: int, world_size: int, abort: Callable[[], None], timeout: float) -> None:
         self._client, self._rank, self._abort = client, rank, abort
         self._silence = silence_of(world_size, timeout)
         self._seconds = max(REPORT_SECONDS, PER_RANK_SECONDS * world_size)
-        self.exchanges = self.begun = 0
+        self._last = 0, 0, ""  # how many exchanges it has begun, a checksum of them, and which was the last
+        self.begun, self.stopped = 0, -1
         self._asked = 0, ""  # the number of the last stop that it has heard of, and what has asked for it
         self._stops = 0  # the number of the last one that was made
         self._main = threading.main_thread().ident
@@ -209,22 +230,30 @@ class Watch:
         sys.excepthook = self._on_exception
         threading.Thread(target=self._run, name="alpha-watch", daemon=True).start()
 
-    def count(self) -> None:
+    def count(self, what: str) -> None:
         """Count an exchange that begins now; in a captured step also each time that it is replayed."""
-        self._count()
-        recording.again(self._count)
+        self._count(what)
+        recording.again(partial(self._count, what))
 
-    def _count(self) -> None:
-        self.exchanges += 1
+    def _count(self, what: str) -> None:
+        number, trace, _ = self._last
+        self._last = number + 1, zlib.crc32(what.encode(), trace), what  # at once, for the thread that reports
+
+    @property
+    def exchanges(self) -> int:
+        """Number of exchanges with other ranks that this one has begun."""
+        return self._last[0]
+
+    def _counted(self) -> dict[str, Any]:
+        return dict(zip(("exchanges", "trace", "what"), self._last, strict=True))
 
     def _run(self) -> None:
         client, heard, before = self._client.copy(), time.monotonic(), -1
         while not self._over.wait(self._seconds):
-            state: dict[str, Any] = {"exchanges": self.exchanges, "busy": activity(), "begun": self.begun}
-            state["stop"] = self._asked[0]
+            state = {**self._counted(), "busy": activity(), "begun": self.begun, "stop": self._asked[0]}
             # of a rank that works, its frames are not touched: what they hold would die in this thread
-            state["where"] = self._where() if self.exchanges == before else ""
-            before = self.exchanges
+            state["where"] = self._where() if state["exchanges"] == before else ""
+            before = state["exchanges"]
             try:
                 verdict, asked = json.loads(client.call(REPORT, json.dumps(state)))
                 heard = time.monotonic()
@@ -251,7 +280,7 @@ class Watch:
             return ""
         while (answer := self._client.call(PAUSED, json.dumps([self.begun, self.exchanges]))) != GO:
             if answer == STOP:
-                self._stops = number
+                self._stops, self.stopped = number, self.begun
                 return reason
             time.sleep(POLL_SECONDS)
         return ""
@@ -266,20 +295,36 @@ class Watch:
         return f"{own[-1].filename}:{own[-1].lineno}"
 
     def _end(self, verdict: str) -> None:
+        explain()
         sys.stdout.flush()
         print(f"rank {self._rank} ends: {verdict}", file=sys.stderr, flush=True)
         os._exit(1)
 
     def _on_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        """Print the error as usual, tell the others, and end; nobody waits for this rank any more."""
+        """Print the error as usual, tell the others, and end; nobody waits for this rank any more.
+
+        Ctrl-C is no error. If all ranks have stopped because of it, this one ends as it should, and leaves the group at
+        the end of the program; otherwise the others end with it, too.
+        """
+        text = f"{kind.__name__}: {error}" if str(error) else kind.__name__
+        if issubclass(kind, KeyboardInterrupt):
+            status = getattr(error, "status", STOPPED)
+            if self.stopped == self.begun:
+                if self._rank == 0:
+                    print(f"all ranks have stopped: {text}", file=sys.stderr, flush=True)
+                raise SystemExit(status)  # which Python takes from a hook
+            self._over.set()
+            print(f"rank {self._rank} ends with {text}", file=sys.stderr)
+            self.fail(text, status)
         self._over.set()
         print(f"rank {self._rank} ends with an error:", file=sys.stderr)
         self._hook(kind, error, trace)
-        self.fail(f"{kind.__name__}: {error}" if str(error) else kind.__name__, 1)
+        self.fail(text, 1)
 
     def fail(self, text: str, status: int) -> None:
         """Tell the others that this rank ends with an error, and end the process with that status."""
         self._over.set()
+        explain()
         sys.stdout.flush()
         sys.stderr.flush()
         with suppress(OSError, xmlrpc.client.Error):  # if rank 0 is gone, all end
@@ -298,10 +343,10 @@ class Watch:
         if sys.excepthook == self._on_exception:
             sys.excepthook = self._hook
         with suppress(OSError, xmlrpc.client.Error):
-            self._client.copy().call(LEFT, str(self.exchanges))
+            self._client.copy().call(LEFT, json.dumps(self._counted()))
 
     def _wait_for_others(self, judge: Judge) -> None:
-        judge.left(self._rank, str(self.exchanges))
+        judge.left(self._rank, json.dumps(self._counted()))
         while not judge.all_left:  # meanwhile the thread of this rank ends the process if one of them fails
             time.sleep(POLL_SECONDS)
 

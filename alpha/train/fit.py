@@ -69,21 +69,21 @@ def fit(
         show(f"nothing to train: {done} epochs are done; a larger number of epochs trains more")
     try:
         both = signal.SIGINT, signal.SIGTERM
-        with interrupt_between_steps(*both) if world_size() > 1 else nullcontext():  # a rank alone must not stop
+        with interrupt_between_steps(*both) if world_size() > 1 else nullcontext() as check:  # no rank must stop alone
             _epochs(state, (train_loader, test_loader), steps, callbacks, trained, report, show)
+            if run is not None:
+                run.wait()
+            trainer._ranks.check_at_end(check)
     except Interrupted:
         if run is not None and (world_size() == 1 or trainer._unfinished is not None):
             run.save(trainer)
-        elif run is not None:  # the signal has come behind the last epoch, on one rank perhaps: all is saved
-            run.wait()
+            trainer._ranks.agreed(None)  # a rank that ends may end all, so each waits until rank 0 has saved
         raise
     finally:
         for callback in callbacks:
             callback.on_end(state)
     if state.stopping is not None and show is not None:
         show(f"stopped after epoch {len(rows)}: {state.stopping}")
-    if run is not None:
-        run.wait()
     return rows
 
 

@@ -137,12 +137,16 @@ class Ranks:
         """Raise Interrupted on all ranks before the same step, if one of them was interrupted."""
         assert self._group is not None
         assert self._group.watch is not None
-        why = ""
-        try:
-            check()
-        except Interrupted as stop:
-            why = str(stop.status - 128)
-        if reason := self._group.watch.stops_here(why):
+        if reason := self._group.watch.stops_here(_interruption(check)):
+            raise Interrupted(int(reason))
+
+    def check_at_end(self, check: Callable[[], None] | None) -> None:
+        """Raise Interrupted on all ranks if one of them was interrupted behind the last step; alone, do nothing."""
+        if self._group is None or check is None:
+            return
+        assert self._group.watch is not None
+        if reason := self.agreed(_interruption(check)):
+            self._group.watch.stopped = self._group.watch.begun
             raise Interrupted(int(reason))
 
     def sum_up(self, tally: Tally, metrics: Iterable[Metric] = ()) -> None:
@@ -152,6 +156,15 @@ class Ranks:
             tally.sum_up(self._group.total, sorted({name for text in texts for name in json.loads(text)}))
             for metric in metrics:
                 metric.sum_up(self._group.total)
+
+
+def _interruption(check: Callable[[], None]) -> str:
+    """The number of the signal that has interrupted this rank; empty if none has."""
+    try:
+        check()
+    except Interrupted as stop:
+        return str(stop.status - 128)
+    return ""
 
 
 def own_share(state: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

@@ -46,14 +46,15 @@ def ran(
 
     Args:
         emulated: on emulated GPUs, in place of CPUs.
-        launcher: "" for mpiexec, "alone" for no launcher, "gpus" for `alpha.run --gpus`, on real GPUs.
+        launcher: "" for mpiexec, "alone" for no launcher, "cpus" for `alpha.run --cpus`, "gpus" for
+            `alpha.run --gpus`, on real GPUs.
         variables: of the environment, besides.
     """
     command = [] if launcher else [mpiexec(), "-n", str(count)]
     path = HERE / "programs" / program if not Path(program).is_absolute() else Path(program)
     started: list[Any] = [*command, sys.executable, path, *map(str, arguments)]
-    if launcher == "gpus":
-        started = [sys.executable, "-m", "alpha.run", "--gpus", str(count), path, *map(str, arguments)]
+    if launcher in ("cpus", "gpus"):
+        started = [sys.executable, "-m", "alpha.run", f"--{launcher}", str(count), path, *map(str, arguments)]
     variables = {"ALPHA_CUDA_DRIVER": "emulated" if emulated else "", **variables}
     variables.setdefault(DEVICE, "cuda" if emulated or launcher == "gpus" else "cpu")
     with tempfile.TemporaryDirectory() as folder:
@@ -75,8 +76,12 @@ def run_ranks(count: int, program: str, *arguments: object, emulated: bool = Fal
 
 
 def joined(timeout: float = 60.0) -> str:
-    """Join the other ranks; the name of the device."""
+    """Join the other ranks, also those that are later here than the timeout; the name of the device."""
     import alpha
+    from alpha.distributed.mpi import library
+
+    if os.environ.get("PMI_SIZE"):
+        library().COMM_WORLD.Barrier()
 
     if os.environ.get("ALPHA_CUDA_DRIVER") == "emulated":
         import nccl_stand_in

@@ -39,6 +39,7 @@ def test_exchanges_give_what_numpy_gives_of_all_ranks(count: int, emulated: bool
             assert all(found[name] == told[0][name] for found in told)
     assert all(found["numbers"] == [rank + 0.5 for rank in range(count)] for found in told)
     assert all(found["bool max"] == [True, False, True] for found in told)
+    assert all(found["gradient of all_reduce"] == [2, 2] for found in told), "as without it"
 
 
 @pytest.fixture
@@ -80,6 +81,13 @@ def test_a_process_alone_is_a_group_of_one(alone: None) -> None:
 def test_bad_arguments_are_errors_before_anything_is_sent(alone: None, call: Any, error: Any, text: str) -> None:
     with pytest.raises(error, match=text):
         call()
+
+
+@pytest.mark.parametrize("timeout", [0, -1, -0.5, float("nan"), float("inf"), "25", None, True])
+def test_a_timeout_is_a_finite_number_above_0(timeout: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="init: timeout="):
+        dist.init("cpu", timeout)
+    assert not dist.is_initialized()
 
 
 @pytest.mark.slow

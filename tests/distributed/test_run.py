@@ -52,6 +52,8 @@ if act == "after":  # the other one is ready
     while not os.path.exists(value):
         time.sleep(0.01)
     sys.exit(4)
+if act == "exits":
+    os._exit(int(value))
 if act == "dies":
     os.kill(os.getpid(), int(value))
 while True:
@@ -233,6 +235,7 @@ def test_one_request_that_comes_twice_does_not_kill(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(run, "AGAIN_S", -1)
     group.heed(signal.SIGINT)
     assert (group.status, group.seconds_left()) == (143, 0)
+    group.roll.close()
 
 
 @pytest.mark.slow
@@ -410,15 +413,20 @@ def test_a_rank_that_fails_on_cpus(acts: Path) -> None:
     done = launched("--cpus", "2", acts, "stays", "status=3")
     assert done.returncode == 3
     assert "alpha-run: rank 1 ended with status 3\n" in done.stderr
-    assert "alpha-run: mpiexec ended with status 3\n" in done.stderr
+    assert "alpha-run: mpiexec ended with status 3\n" in done.stderr, "it has told its rank itself"
 
 
 @pytest.mark.slow
 @needs_mpi
-def test_a_rank_that_dies_on_cpus(acts: Path) -> None:
-    done = launched("--cpus", "2", acts, "stays", f"dies={signal.SIGKILL:d}")
+@on_linux
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("how", [f"dies={signal.SIGKILL:d}", f"dies={signal.SIGSEGV:d}", "exits=7"])
+def test_a_rank_that_dies_on_cpus_is_named(acts: Path, how: str, rank: int) -> None:
+    others = ["stays", "stays"]
+    done = launched("--cpus", "3", acts, *others[:rank], how, *others[rank:])
     assert done.returncode != 0
-    assert "alpha-run: mpiexec " in done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("alpha-run: mpiexec ")]
+    assert line.endswith(f"; rank {rank} was gone first, without an error: killed, crashed in C, or ended by os._exit")
 
 
 @pytest.mark.slow

@@ -40,4 +40,10 @@ dist.barrier()
 found["numbers"] = dist.gather_numbers(dist.rank() + 0.5)
 flags = alpha.tensor(np.array([dist.rank() == 0, False, True])).to(device)
 found["bool max"] = dist.all_reduce(flags, "max").numpy().tolist()
+leaf = alpha.tensor([1.0, 2.0]).to(device)
+leaf.requires_grad = True
+y = leaf * 2
+dist.all_reduce(y)
+y.sum().backward()
+found["gradient of all_reduce"] = leaf.grad.numpy().tolist()
 tell(found)

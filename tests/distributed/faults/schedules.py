@@ -123,7 +123,7 @@ class Ranks:
     def exchange(self, rank: int) -> None:
         """Wait for all others in an exchange, as all-reduce does."""
         watch = self.watches[rank]
-        watch.count()
+        watch.count("all_reduce")
         while any(other.exchanges < watch.exchanges for other in self.watches):
             wait()
 

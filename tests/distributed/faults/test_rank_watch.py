@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedules import Ranks, play, ranks
 
-from alpha.distributed.rank_watch import Judge, new_judge
+from alpha.distributed.rank_watch import Judge, Watch, new_judge
 
 TIMEOUT, SILENCE = 25.0, 10.0
 VERDICTS = {
@@ -22,6 +22,11 @@ VERDICTS = {
     "ended": r"rank (\d+) ended after exchange ",
     "raised": r"rank (\d+) ended with ",
 }
+
+
+def counted(exchanges: int, trace: int = 0, what: str = "all_reduce") -> dict[str, Any]:
+    """The part of a report that tells of exchanges."""
+    return {"exchanges": exchanges, "trace": trace, "what": what}
 
 
 class Clock:
@@ -63,7 +68,7 @@ class Court:
         seen.heard = self.clock.now
         if busy:
             seen.blameless = self.clock.now
-        state = {"exchanges": seen.exchanges, "busy": busy, "where": where, "begun": 0, "stop": 0}
+        state = {**counted(seen.exchanges), "busy": busy, "where": where, "begun": 0, "stop": 0}
         verdict = str(json.loads(self.judge.report(rank, json.dumps(state)))[0])
         if self.verdict:
             assert verdict == self.verdict, "a verdict changed"
@@ -79,7 +84,7 @@ class Court:
     def leave(self, rank: int) -> None:
         if not self.ranks[rank].left:
             self.ranks[rank].left, self.ranks[rank].blameless = True, self.clock.now
-            self.judge.left(rank, str(self.ranks[rank].exchanges))
+            self.judge.left(rank, json.dumps(counted(self.ranks[rank].exchanges)))
 
     def fail(self, rank: int, text: str) -> None:
         verdict = self.judge.raised(rank, text)
@@ -200,6 +205,32 @@ def test_the_one_that_all_wait_for_is_named() -> None:
         for rank in range(3):
             compiling.report(rank, 5 if rank == slow else 8 + rank)
         assert minute(compiling, 0, 1, 2, busy=slow) == ""
+
+
+def watched(ranks: int, exchanges: list[list[str]], leaves: bool = False) -> str:
+    """Verdict of a judge on ranks that have begun these exchanges; with `leaves` each of them has ended."""
+    judge = Judge(ranks, TIMEOUT, SILENCE, lambda: 0.0)
+    for rank, own in enumerate(exchanges):
+        watch = Watch.__new__(Watch)
+        watch._last = 0, 0, ""
+        for what in own:
+            watch.count(what)
+        if leaves:
+            judge.left(rank, json.dumps(watch._counted()))
+        judge.report(rank, json.dumps({**watch._counted(), "busy": "", "where": "", "begun": 0, "stop": 0}))
+    return judge.verdict
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_ranks_in_different_exchanges_with_one_number_are_found_at_once(leaves: bool) -> None:
+    same = ["all_reduce", "broadcast"]
+    assert watched(3, [same, same, same], leaves) == ""
+    assert watched(3, [same, same[:1], [*same, "all_gather"]], leaves) == ""  # they may come to the same
+    text = "the ranks do not make the same exchanges: exchange 2 of rank {} is {}, of rank {} {}"
+    assert watched(3, [same, same, same[::-1]], leaves) == text.format(0, "broadcast", 2, "all_reduce")
+    assert watched(3, [same[:1], same, ["all_reduce"] * 2], leaves) == text.format(1, "broadcast", 2, "all_reduce")
+    # earlier ones, between two reports
+    assert watched(2, [same, ["all_gather", "broadcast"]], leaves).endswith("of rank 1 broadcast after others")
 
 
 def test_the_first_cause_stays() -> None:

@@ -1,0 +1,91 @@
+"""Roll of the ranks that `alpha.run --cpus` has started: it names the one that is gone first without saying why.
+
+They are no children of the launcher, but of MPI's own, which names a process that was killed by its id alone and kills
+the others at once. So each rank tells its id, and the launcher looks when its process ends. Linux alone can do that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+from contextlib import suppress
+
+RUNS, ENDS, FAILS = "runs", "ends", "fails"
+_launcher = ""  # the name of its socket
+
+
+def name_of(launcher: int) -> str:
+    """Name of the socket, without a file, of a launcher whose process id is given."""
+    return f"alpha run {launcher}"
+
+
+def answer(launcher: str, rank: int) -> None:
+    """Tell a launcher, by the name of its socket, that this process is a rank."""
+    global _launcher
+    _launcher = launcher
+    _tell(RUNS, rank)
+
+
+def explain(fails: bool = True) -> None:
+    """Tell the launcher, if there is one, that this process ends as it should, or fails and says itself why."""
+    _tell(FAILS if fails else ENDS)
+
+
+def _tell(what: str, rank: int = 0) -> None:
+    if _launcher:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line, suppress(OSError):
+            line.sendto(json.dumps([what, os.getpid(), rank]).encode(), f"\0{_launcher}")
+
+
+class Roll:
+    """The ranks that have told this launcher that they run. Where the system cannot do that, there are none.
+
+    Attributes:
+        gone: the rank that was gone first without saying why; several if they were seen at the same time, and none if
+            another had failed before.
+    """
+
+    def __init__(self) -> None:
+        self.gone: list[int] = []
+        self._failed = False  # a rank that says why
+        self._ranks: dict[int, tuple[int, int]] = {}  # process and rank, by a file that can be read when it has ended
+        self._line = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._line.setblocking(False)
+        with suppress(OSError):
+            self._line.bind(f"\0{name_of(os.getpid())}")
+
+    @property
+    def files(self) -> list[int]:
+        """Files that can be read when there is something to `look` at."""
+        return [self._line.fileno(), *self._ranks]
+
+    def look(self) -> None:
+        """Take what ranks have told, and note which have ended."""
+        ended = select.select(list(self._ranks), [], [], 0)[0]  # before: what they have told lies there then
+        explained = set()
+        with suppress(BlockingIOError):
+            while True:
+                what, process, rank = json.loads(self._line.recv(100))
+                self._failed = self._failed or what == FAILS
+                if what != RUNS:
+                    explained.add(process)
+                    continue
+                with suppress(OSError, AttributeError):  # it has ended already, or the system is not Linux
+                    self._ranks[os.pidfd_open(process)] = process, rank
+        self._drop([file for file, (process, _) in self._ranks.items() if process in explained])
+        silent = sorted(self._ranks[file][1] for file in ended if file in self._ranks)
+        self._drop([file for file in ended if file in self._ranks])
+        if not self.gone and not self._failed:
+            self.gone = silent
+
+    def _drop(self, files: list[int]) -> None:
+        for file in files:
+            del self._ranks[file]
+            os.close(file)
+
+    def close(self) -> None:
+        """Watch no more."""
+        self._drop(list(self._ranks))
+        self._line.close()
