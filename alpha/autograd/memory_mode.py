@@ -11,12 +11,15 @@ its own. "fast" (the default) keeps both. The other modes keep less:
   another layer keeps Y in any case, and the residual, too (Rota Bulo et al. 2018, "In-Place Activated BatchNorm"). A
   weight nearer to 0 than `SMALLEST_WEIGHT` counts as that in the forward pass in training, so there is always something
   to divide by: Y differs by at most `SMALLEST_WEIGHT` times X normalised. That does not concern a batch normalisation
-  with the pool behind it as one operator, which keeps X in each mode.
+  with the pool behind it as one operator, which keeps X in each mode, nor one whose X stays for the gradient of the
+  function that made it, as that of a convolution with a rectifier.
+- **A copy in place of the output.** In tf32 on Hopper a convolution may keep the fp16 copy of its input in place of the
+  floats (alpha/ops/conv2d/magnitudes.py), in "fast" and, where nothing else keeps the floats, in "balanced".
 - **No copies.** In bf16 an optimizer keeps a bfloat16 copy of each weight that is multiplied
   (alpha/autograd/derived.py). In "least" the weights are cast where they are multiplied.
 - **The output again.** "least" also drops the output of a batch normalisation that cannot be undone (ReLU, or bfloat16
-  arrays), if no residual was added: the backward pass computes it a second time from X. The values are the same, bit
-  for bit.
+  arrays) or whose X stays, if no residual was added: the backward pass computes it a second time from X. The values
+  are the same, bit for bit.
 - **What is made of an image again.** "least" also drops the output of a convolution whose input needs no gradient and,
   as it is multiplied, has at most a quarter of its bytes: the backward pass computes it a second time, bit for bit.
 
@@ -48,9 +51,9 @@ def set_memory_mode(name: str) -> None:
     """Set what forward passes of this thread keep for their gradients.
 
     Args:
-        name: "fast" keeps the input and the output of each batch normalisation; "balanced" keeps one of them where the
-            other can be found again at no cost; "least" also computes outputs a second time, among them those of a
-            convolution that reads an image, and casts weights in each step in bf16.
+        name: "fast" keeps the input and the output of each batch normalisation, or the fp16 copy of the output;
+            "balanced" keeps one of them where the other can be found again from it; "least" also computes outputs a
+            second time, among them those of a convolution that reads an image, and casts weights in each step in bf16.
 
     Raises:
         ValueError: another name.
