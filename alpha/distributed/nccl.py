@@ -69,9 +69,13 @@ class NcclEngine:
         core, self._bindings = library()
         self._device = device
         device.synchronize()
-        with _explained("init"):
-            self._core = core.Communicator.init(world_size, rank, core.UniqueId.from_bytes(identity))
-            self._comm = self._bindings.Comm(self._core.ptr)
+
+        def join(_: int) -> None:
+            with _explained("init"):
+                self._core = core.Communicator.init(world_size, rank, core.UniqueId.from_bytes(identity))
+                self._comm = self._bindings.Comm(self._core.ptr)
+
+        device.driver.hand_over(join, beside=False)  # there this GPU is the current one, which NCCL takes
 
     def all_reduce(self, arrays: Sequence[DeviceArray], operation: str, beside: bool = False) -> None:
         places, chosen = [_place(array) for array in arrays], OPERATIONS[operation]

@@ -12,13 +12,15 @@ that are behind go on to where the furthest is: one more step, or an exchange th
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
+import re
 import signal
 import sys
+import tempfile
 import threading
 import time
-import traceback
 import xmlrpc.client
 import zlib
 from collections.abc import Callable
@@ -38,6 +40,8 @@ PER_RANK_SECONDS = 0.01  # so that rank 0 has time for many ranks
 SILENT_REPORTS = 10  # reports that may be missing before a rank counts as dead
 REPORT, RAISED, LEFT, STOP, PAUSED = "report", "raised", "left", "stop", "paused"
 STOPPED = 128 + signal.SIGINT  # status of a process that Ctrl-C has stopped
+HEAD_OF_THREAD = re.compile(r"(?:Current thread|Thread) (0x[0-9a-f]+)")  # in what faulthandler writes
+LINE_OF_THREAD = re.compile(r'  File "(.*)", line (\d+) in ')
 GO, WAIT = "go", "wait"  # answers to a rank that has paused; the third one is STOP
 
 
@@ -56,6 +60,23 @@ class _Known:
     paused: bool = False  # behind the last step that it has begun
     aware: bool = False  # of the stop that was asked for
     stopped: bool = False  # because of it
+
+
+def lines_of(thread: int) -> list[str]:
+    """The lines at which a thread is, as "file:line", the innermost first; empty if there is no such thread.
+
+    No frame is made an object of, as `sys._current_frames` does: such an object keeps the arrays of a function that
+    returns meanwhile. They would die in this thread, later than in other steps, and a captured step is compared.
+    """
+    with tempfile.TemporaryFile() as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+        file.seek(0)
+        text = os.fsdecode(file.read())
+    for part in text.split("\n\n"):
+        head, *rest = part.splitlines()
+        if (found := HEAD_OF_THREAD.match(head)) and int(found[1], 16) == thread:
+            return [f"{line[1]}:{line[2]}" for line in map(LINE_OF_THREAD.match, rest) if line]
+    return []
 
 
 def _place(known: _Known) -> str:
@@ -251,8 +272,7 @@ class Watch:
         client, heard, before = self._client.copy(), time.monotonic(), -1
         while not self._over.wait(self._seconds):
             state = {**self._counted(), "busy": activity(), "begun": self.begun, "stop": self._asked[0]}
-            # of a rank that works, its frames are not touched: what they hold would die in this thread
-            state["where"] = self._where() if state["exchanges"] == before else ""
+            state["where"] = self._where() if state["exchanges"] == before else ""  # a rank that works goes on
             before = state["exchanges"]
             try:
                 verdict, asked = json.loads(client.call(REPORT, json.dumps(state)))
@@ -287,12 +307,9 @@ class Watch:
 
     def _where(self) -> str:
         """The line of the program at which the main thread is."""
-        frame = sys._current_frames().get(self._main or 0)
-        if frame is None:
-            return ""
-        stack = traceback.extract_stack(frame)
-        own = [entry for entry in stack if f"{os.sep}alpha{os.sep}" not in entry.filename] or stack
-        return f"{own[-1].filename}:{own[-1].lineno}"
+        lines = lines_of(self._main or 0)
+        own = [line for line in lines if f"{os.sep}alpha{os.sep}" not in line]
+        return next(iter(own or lines), "")
 
     def _end(self, verdict: str) -> None:
         explain()

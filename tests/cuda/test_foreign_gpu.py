@@ -202,6 +202,23 @@ def test_a_second_gpu_is_refused() -> None:
         alpha.from_dlpack(torch.ones(2, device="cuda:1"))
 
 
+def test_a_gpu_that_another_library_has_made_current(stream: Any) -> None:
+    """PyTorch works on a second GPU, and leaves it the current one; JAX does so when it begins."""
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    step = alpha.capture(lambda x: (x * 2.0).sum())
+    torch.cuda.set_device(1)
+    try:
+        x = full(1.0)
+        for _ in range(5):
+            assert float(step(x)) == 2.0 * N
+        alpha.synchronize()
+        assert torch.cuda.current_device() == 1
+        assert torch.from_dlpack(x).device.index == 0
+    finally:
+        torch.cuda.set_device(0)
+
+
 # -- orders of work ---------------------------------------------------------------------------------
 
 

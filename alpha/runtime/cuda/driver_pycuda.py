@@ -9,8 +9,9 @@ anything can raise.
 from __future__ import annotations
 
 import atexit
-import contextlib
+import ctypes
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -27,7 +28,7 @@ from alpha.runtime.cuda.compile import cuda_compiler, target
 from alpha.runtime.cuda.driver import DeviceProperties, PackedArguments, RawMemory, T
 from alpha.runtime.cuda.host_copies import Flights, Staging
 from alpha.runtime.cuda.owner import Owner
-from alpha.runtime.cuda.tensor_map import encode_tiled_map
+from alpha.runtime.cuda.tensor_map import driver_call, encode_tiled_map
 from alpha.runtime.cuda.times.cupti_times import CuptiTimes
 from alpha.runtime.cuda.times.timeline import Timeline
 from alpha.runtime.device import HostArray
@@ -51,18 +52,58 @@ R = TypeVar("R")
 
 
 def guarded(method: Callable[P, R]) -> Callable[P, R]:
-    """Check the thread, and turn pycuda's errors into `DeviceError` that names the call."""
+    """Check the thread, make the context current, and turn pycuda's errors into `DeviceError` that names the call."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         driver: Any = args[0]
         driver.owner.check(method.__name__)
         try:
-            return method(*args, **kwargs)
+            if driver.context.is_current:
+                return method(*args, **kwargs)
+            with driver.context:
+                return method(*args, **kwargs)
         except drv.Error as error:
             raise DeviceError(explain(driver.last_kernel, method.__name__, error)) from error
 
     return call
+
+
+class OwnContext:
+    """Context of a driver, current inside a `with` statement.
+
+    PyTorch, JAX and CuPy make the context of another GPU current when they work there, and leave it so. Most calls of
+    the driver then fail, and some, as one that waits for all streams, do their work on the other GPU without a word.
+    What was current before is current again behind the statement.
+
+    Attributes:
+        lost: whether another context has ever been current.
+    """
+
+    lost = False
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self._find, self._set = driver_call("cuCtxGetCurrent"), driver_call("cuCtxSetCurrent")
+        self._found = ctypes.c_void_p()
+        self._place = ctypes.byref(self._found)
+        self._before: list[ctypes.c_void_p] = []
+
+    @property
+    def is_current(self) -> bool:
+        """True if the driver's calls in this thread work on this context."""
+        self._find(self._place)
+        return bool(self._found.value == self._context.handle)
+
+    def __enter__(self) -> None:
+        self.lost = True
+        self._find(self._place)
+        self._before.append(ctypes.c_void_p(self._found.value))
+        self._context.push()  # onto pycuda's stack, too: what pycuda makes now belongs to this context
+
+    def __exit__(self, *_: object) -> None:
+        drv.Context.pop()
+        self._set(self._before.pop())
 
 
 def of_range(driver: Any, call: Callable[[int], Any], wait: bool = False) -> Callable[[int], Any]:
@@ -72,7 +113,8 @@ def of_range(driver: Any, call: Callable[[int], Any], wait: bool = False) -> Cal
         driver.owner.check(call.__name__)
         if wait:
             driver.synchronize()
-        return call(value)
+        with nullcontext() if driver.context.is_current else driver.context:
+            return call(value)
 
     return guarded
 
@@ -116,6 +158,7 @@ class PycudaDriver:
 
     Attributes:
         last_kernel: the entry that was launched last, for messages.
+        context: that of the GPU, which `guarded` makes current.
     """
 
     name = "pycuda"
@@ -126,6 +169,7 @@ class PycudaDriver:
         self.owner = Owner(self._enter, self._leave)
         self.why_no_capture = "" if bindings else f"cuda-bindings is missing: {install('cuda')}"
         self._context: Any = None
+        self.context: Any = None
         self._stream: Any = None
         self._main: Any = None
         self._allocations: dict[int, Any] = {}
@@ -148,7 +192,7 @@ class PycudaDriver:
             # libcudart would destroy it otherwise, and call CUPTI after PyTorch's profiler has gone, which crashes.
             fork.keep_forever(device.retain_primary_context())
             context.push()
-            self._context = context
+            self._context, self.context = context, OwnContext(context)
             self.properties = properties_of(device)
             self._stream = self._main = drv.Stream(NON_BLOCKING)
         except drv.Error as error:
@@ -183,14 +227,12 @@ class PycudaDriver:
             return RawMemory(of_range(self, added.allocate), of_range(self, added.free, True), Growth.RANGE, added.held)
         return RawMemory(self.allocate, self.free, Growth.EXACT, self._allocations.keys)
 
+    @guarded
     def allocate(self, nbytes: int) -> int:
-        self.owner.check("allocate")
         try:
             allocation = drv.mem_alloc(nbytes)
         except drv.MemoryError as error:
             raise MemoryError(str(error)) from error
-        except drv.Error as error:
-            raise DeviceError(explain(self.last_kernel, "allocate", error)) from error
         address = int(allocation)
         self._allocations[address] = allocation
         return address
@@ -335,8 +377,17 @@ class PycudaDriver:
         self.owner.check("launch")
         entry, kernel = function
         self.last_kernel = entry
+        given = grid, block, arguments[0], shared_bytes, self._stream
         try:
-            kernel._launch_kernel(grid, block, arguments[0], shared_bytes, self._stream)
+            if not self.context.lost:  # which context is current is not asked at each of a step's launches
+                try:
+                    kernel._launch_kernel(*given)
+                    return
+                except drv.Error:
+                    if self.context.is_current:
+                        raise
+            with nullcontext() if self.context.is_current else self.context:
+                kernel._launch_kernel(*given)
         except drv.Error as error:
             raise DeviceError(explain(self.last_kernel, f"launch of {entry}", error)) from error
 
@@ -381,7 +432,7 @@ class PycudaDriver:
             self._stream = before
         except BaseException:
             self._stream = before
-            with contextlib.suppress(drv.Error):
+            with suppress(drv.Error):
                 side.synchronize()
             raise
         return result
@@ -427,18 +478,10 @@ class PycudaDriver:
             fork.keep_forever(self, self._context)
             self._context.detach()
             return
-        with contextlib.suppress(drv.Error):  # what is still running reads and writes what is freed now
-            self._wait_for_all()
+        here = self.context is None or self.context.is_current
+        with suppress(drv.Error), nullcontext() if here else self.context:
+            self._give_back()
         self._flights.clear()
-        for address in list(self._allocations):
-            # after a kernel's fault every call fails, and the process is ending: nothing is left to save
-            try:
-                self._allocations.pop(address).free()
-            except drv.Error:
-                break
-        for added in self._ranges:
-            with contextlib.suppress(DeviceError):
-                added.close()
         self._shared_limits.clear()  # it holds modules
         self._images.clear()
         self._stream = self._main = self._uploads = self._beside = self._side = self._branch = None
@@ -446,6 +489,20 @@ class PycudaDriver:
         # Not pop(): a primary context that pycuda's destructor detaches ends in a warning.
         self._context.detach()
         self._context = None
+
+    def _give_back(self) -> None:
+        """Free all memory of the GPU."""
+        with suppress(drv.Error):  # what is still running reads and writes what is freed now
+            self._wait_for_all()
+        for address in list(self._allocations):
+            # after a kernel's fault every call fails, and the process is ending: nothing is left to save
+            try:
+                self._allocations.pop(address).free()
+            except drv.Error:
+                break
+        for added in self._ranges:
+            with suppress(DeviceError):
+                added.close()
 
     def _copy_in(self, address: int, source: HostArray) -> None:
         drv.memcpy_htod_async(address, source, self._stream)

@@ -26,12 +26,17 @@ _L2_128B, _ZEROS, _NO_INTERLEAVE = 2, 0, 0
 
 
 @functools.cache
-def _encode() -> Callable[..., int]:
+def driver_call(name: str) -> Callable[..., int]:
+    """A function of the driver library for which pycuda has none; it gives a CUresult.
+
+    Raises:
+        DeviceError: the library does not have it.
+    """
     try:
         library = "nvcuda.dll" if os.name == "nt" else "libcuda.so.1"
-        function: Any = ctypes.CDLL(library).cuTensorMapEncodeTiled
+        function: Any = getattr(ctypes.CDLL(library), name)
     except (OSError, AttributeError) as error:
-        raise DeviceError(f"no cuTensorMapEncodeTiled ({error}): the driver is too old") from None
+        raise DeviceError(f"no {name} ({error}): the driver is too old") from None
     function.restype = ctypes.c_int
     call: Callable[..., int] = function
     return call
@@ -60,7 +65,7 @@ def encode_tiled_map(
     rank = len(dims)
     raw = ctypes.create_string_buffer(MAP_BYTES + 64)
     target = (ctypes.addressof(raw) + 63) & ~63
-    status = _encode()(
+    status = driver_call("cuTensorMapEncodeTiled")(
         ctypes.c_void_p(target),
         ctypes.c_int(_TYPES[np.dtype(dtype).name]),
         ctypes.c_uint32(rank),

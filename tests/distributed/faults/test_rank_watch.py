@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+import time
+import weakref
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -13,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedules import Ranks, play, ranks
 
-from alpha.distributed.rank_watch import Judge, Watch, new_judge
+from alpha.distributed.rank_watch import Judge, Watch, lines_of, new_judge
 
 TIMEOUT, SILENCE = 25.0, 10.0
 VERDICTS = {
@@ -231,6 +234,39 @@ def test_ranks_in_different_exchanges_with_one_number_are_found_at_once(leaves: 
     assert watched(3, [same[:1], same, ["all_reduce"] * 2], leaves) == text.format(1, "broadcast", 2, "all_reduce")
     # earlier ones, between two reports
     assert watched(2, [same, ["all_gather", "broadcast"]], leaves).endswith("of rank 1 broadcast after others")
+
+
+def test_a_thread_that_asks_where_another_one_is_keeps_nothing_of_it() -> None:
+    """A local variable dies with its function, in its own thread: the memory of a captured step is compared."""
+
+    class Local:
+        pass
+
+    def work() -> None:
+        local = Local()
+        weakref.finalize(local, lambda: deaths.append(threading.get_ident()))
+        time.sleep(1e-4)  # the other thread asks now
+
+    deaths: list[int] = []
+    found: set[str] = set()
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.is_set():
+            found.update(lines_of(main)[:1])
+
+    main = threading.get_ident()
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        for number in range(500):
+            work()
+            assert deaths == [main] * (number + 1)
+    finally:
+        over.set()
+        asking.join()
+    assert f"{__file__}:{work.__code__.co_firstlineno + 3}" in found
+    assert lines_of(0) == []
 
 
 def test_the_first_cause_stays() -> None:

@@ -8,7 +8,8 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
@@ -19,6 +20,7 @@ import pytest
 import alpha.runtime.cuda as package
 from alpha.errors import DeviceError
 from alpha.runtime.cuda.cuda_device import CudaDevice
+from alpha.runtime.cuda.driver import Driver
 from alpha.runtime.cuda.host_copies import SMALL_SLOTS
 
 MODULES = ("driver_pycuda", "pycuda_api")  # which import pycuda, or what another one has of it
@@ -39,14 +41,68 @@ class Allocation:
         self.freed.append(int(self))
 
 
+OWN, OTHER = 16, 32  # handles of contexts
+
+
 class Contexts:
-    """Changes of the stacks of contexts: 1 is put onto that of a thread, -1 is taken from it."""
+    """The contexts of a GPU, of one thread.
+
+    Attributes:
+        changes: of pycuda's stacks: 1 is put onto that of a thread, -1 is taken from it.
+        current: the handle of the one that the driver's calls work on.
+    """
 
     changes: ClassVar[list[tuple[str, int]]] = []
+    current: ClassVar[int | None] = None
+
+    handle = OWN
 
     @classmethod
     def note(cls, change: int) -> None:
         cls.changes.append((threading.current_thread().name, change))
+        cls.current = OWN  # also behind a pop: the driver's own context lies at the bottom
+
+    @classmethod
+    def push(cls) -> None:
+        cls.note(1)
+
+    @classmethod
+    def pop(cls) -> None:
+        cls.note(-1)
+
+    @classmethod
+    def detach(cls) -> None:
+        pass
+
+    @classmethod
+    def call(cls, name: str) -> Any:
+        """A function of the driver library for which pycuda has none."""
+
+        def find(place: Any) -> int:
+            place._obj.value = cls.current
+            return 0
+
+        def put(value: ctypes.c_void_p) -> int:
+            cls.current = value.value
+            return 0
+
+        return {"cuCtxGetCurrent": find, "cuCtxSetCurrent": put}[name]
+
+
+class InOwnContext:
+    """A thing of pycuda whose methods work in the driver's own context alone, as those of a real one do."""
+
+    def __init__(self, **methods: Any) -> None:
+        vars(self).update({name: self.demanding(method) for name, method in methods.items()})
+
+    @staticmethod
+    def demanding(method: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if Contexts.current != OWN:
+                raise sys.modules["pycuda.driver"].Error("invalid resource handle")
+            return method(*args, **kwargs)
+
+        return call
 
 
 class Event:
@@ -64,30 +120,44 @@ class Event:
     def query(self) -> bool:
         return self.done
 
+    def time_till(self, end: Event) -> float:
+        return 0.0
+
 
 def made_up() -> ModuleType:
     drv: Any = ModuleType("pycuda.driver")
-    nothing = SimpleNamespace(push=lambda: Contexts.note(1), detach=lambda: None, synchronize=lambda: None)
+    stream = InOwnContext(synchronize=lambda: None, wait_for_event=lambda event: None, handle=7)
     drv.Error = type("Error", (Exception,), {})
     drv.MemoryError = type("MemoryError", (drv.Error,), {})
     drv.init = lambda: None
     drv.get_driver_version = lambda: 13000
-    drv.mem_get_info = lambda: (1 << 30, 1 << 30)
-    drv.mem_alloc = Allocation
+    demanding = InOwnContext.demanding
+    drv.mem_get_info = demanding(lambda: (1 << 30, 1 << 30))
+    drv.mem_alloc = demanding(Allocation)
     drv.device_attribute = SimpleNamespace(MULTIPROCESSOR_COUNT=0, MAX_SHARED_MEMORY_PER_BLOCK_OPTIN=1)
-    drv.Context = SimpleNamespace(pop=lambda: Contexts.note(-1), synchronize=lambda: None)
+    drv.Context = SimpleNamespace(pop=Contexts.pop, synchronize=demanding(lambda: None))
     drv.Device = lambda number: SimpleNamespace(
         name=lambda: "made up",
         compute_capability=lambda: (8, 0),
         get_attribute=lambda which: (108, 163 << 10)[which],
         total_memory=lambda: 1 << 30,
-        retain_primary_context=lambda: nothing,
+        retain_primary_context=lambda: Contexts,
     )
-    drv.Stream = lambda flags: nothing
+    drv.Stream = demanding(lambda flags: stream)
     drv.Event = Event
     drv.pagelocked_empty = lambda nbytes, dtype: np.empty(nbytes, dtype)
-    drv.memcpy_htod_async = lambda target, source, stream: ctypes.memmove(target, source.ctypes.data, source.nbytes)
-    drv.memcpy_dtoh_async = lambda target, source, stream: ctypes.memmove(target.ctypes.data, source, target.nbytes)
+    drv.memcpy_htod_async = demanding(
+        lambda target, source, _: ctypes.memmove(target, source.ctypes.data, source.nbytes)
+    )
+    drv.memcpy_dtoh_async = demanding(
+        lambda target, source, _: ctypes.memmove(target.ctypes.data, source, target.nbytes)
+    )
+    drv.memcpy_dtod_async = demanding(lambda target, source, nbytes, _: ctypes.memmove(target, source, nbytes))
+    drv.memset_d8_async = demanding(lambda address, byte, nbytes, _: ctypes.memset(address, byte, nbytes))
+    drv.function_attribute = SimpleNamespace(MAX_DYNAMIC_SHARED_SIZE_BYTES=0)
+    drv.module_from_buffer = demanding(
+        lambda image: InOwnContext(get_function=lambda entry: InOwnContext(_launch_kernel=lambda *given: None))
+    )
     return drv
 
 
@@ -103,6 +173,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDevice]:
     monkeypatch.delenv("ALPHA_ISOLATE", raising=False)
     driver = importlib.import_module(f"{package.__name__}.driver_pycuda")
     monkeypatch.setattr(driver, "bindings", None)  # it would reserve addresses of a real GPU
+    monkeypatch.setattr(driver, "driver_call", Contexts.call)
+    monkeypatch.setattr(Contexts, "current", None)
     device = CudaDevice(driver.PycudaDriver())
     yield device
     device.close()
@@ -219,3 +291,86 @@ def test_memory_lives_until_the_copy_that_uses_it_has_ended(gpu: CudaDevice, mon
 
 def interrupt(*_: Any) -> Any:
     raise KeyboardInterrupt
+
+
+def work(driver: Any, folder: Path) -> dict[str, Callable[[], Any]]:
+    """Calls of all methods of the driver that this pycuda has what they need for."""
+    address, host = driver.allocate(64), np.arange(16, dtype=np.float32)
+    event, buffer, image = driver.record_event(), driver.pinned(64), folder / "kernel.cubin"
+    image.write_bytes(b"image")
+    module = driver.load(image)
+    function = driver.function(module, "entry", 0)
+    return {
+        "memory_info": driver.memory_info,
+        "allocate": lambda: driver.allocate(64),
+        "free": lambda: driver.free(driver.allocate(64)),
+        "upload": lambda: driver.upload(address, host),
+        "download": lambda: driver.download(host, address),
+        "pinned": lambda: driver.pinned(64),
+        "begin_download": lambda: driver.begin_download(buffer, address),
+        "is_done": lambda: driver.is_done(event),
+        "begin_upload": lambda: driver.begin_upload(address, buffer, event),
+        "wait_for": lambda: driver.wait_for(event),
+        "wait_until": lambda: driver.wait_until(event),
+        "hand_over": lambda: driver.hand_over(in_own_context, beside=True),
+        "join": driver.join,
+        "let_wait": lambda: driver.let_wait(7),
+        "wait_for_stream": lambda: driver.wait_for_stream(7),
+        "wait_for_all": driver.wait_for_all,
+        "copy": lambda: driver.copy(address, address + 32, 32),
+        "fill": lambda: driver.fill(address, 0, 64),
+        "load": lambda: driver.load(image),
+        "function": lambda: driver.function(module, "entry", 0),
+        "launch": lambda: driver.launch(function, (1, 1, 1), (32, 1, 1), 0, (b"", [])),
+        "switch": lambda: [driver.switch(True), driver.switch(False)],
+        "synchronize": driver.synchronize,
+        "record_event": driver.record_event,
+        "elapsed_ms": lambda: driver.elapsed_ms(event, event),
+    }
+
+
+def in_own_context(stream: int) -> None:
+    assert Contexts.current == OWN
+
+
+# what they do is in no context, or the calls that they make are those of other methods
+IN_NONE = {"raw_memory", "compile", "is_compiled", "encode_tiled_map", "outside_capture"}
+BY_BINDINGS = {"begin_capture", "end_capture", "abandon_capture", "replay", "free_graph", "begin_times", "end_times"}
+
+
+@pytest.mark.parametrize("other", [OTHER, None])
+def test_the_context_of_another_library_stays_current_and_is_not_used(
+    gpu: CudaDevice, tmp_path: Path, other: int | None
+) -> None:
+    """PyTorch, JAX and CuPy make that of another GPU current when they work there; None: they have taken it away."""
+    driver: Any = gpu.driver
+    calls = work(driver, tmp_path)
+    Contexts.changes.clear()
+    for name, call in calls.items():
+        Contexts.current = other
+        call()
+        assert Contexts.current == other, name
+    assert sum(change for _, change in Contexts.changes) == 0
+    gpu.close()
+    assert Contexts.current == other
+    assert Allocation.freed
+
+
+def test_every_method_of_the_driver_makes_its_context_current(gpu: CudaDevice, tmp_path: Path) -> None:
+    driver: Any = gpu.driver
+    methods = {name for name, value in vars(Driver).items() if callable(value) and not name.startswith("_")}
+    assert methods - IN_NONE - BY_BINDINGS - {"close"} == work(driver, tmp_path).keys()
+    for name in BY_BINDINGS:
+        assert hasattr(getattr(driver, name), "__wrapped__"), name  # it is `guarded`
+
+
+def test_a_launch_asks_which_context_is_current_once_another_one_was(gpu: CudaDevice, tmp_path: Path) -> None:
+    driver: Any = gpu.driver
+    launch = work(driver, tmp_path)["launch"]
+    Contexts.changes.clear()
+    launch()
+    Contexts.current = OTHER
+    launch()  # fails, and is made again
+    launch()
+    assert Contexts.current == OTHER
+    assert [change for _, change in Contexts.changes] == [1, -1, 1, -1]
