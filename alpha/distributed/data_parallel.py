@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -30,6 +31,7 @@ from alpha.errors import DistributedError, GradientError
 from alpha.module.module import Module, device_of
 from alpha.module.parameter import Uninitialized
 from alpha.ops.kernel.options import real
+from alpha.runtime import recording
 from alpha.runtime.ranks import rank, world_size
 
 MIB = 2**20
@@ -129,7 +131,12 @@ class Reducer:
         if not self.active:
             return
         while self._begun < len(self._buckets) and self._ready.issuperset(self._buckets[self._begun]):
-            self._reduce(self._buckets[self._begun])
+            reduce = partial(self._reduce, self._buckets[self._begun])
+            step = recording.state.recording
+            if step is None:
+                reduce()
+            else:  # the pass goes on, while gradients of weights are still made beside it
+                step.go_on_beside(reduce)
             self._begun += 1
 
     def _reduce(self, bucket: list[int]) -> None:

@@ -266,6 +266,10 @@ class Recording(Listener):
         """
         return None
 
+    def go_on_beside(self, function: Callable[[], T]) -> T:
+        """Call a function, whose work runs behind what runs beside the step, if anything does (see `fork`)."""
+        return function()
+
     def hear(self, asked: Asked) -> None:
         super().hear(asked)
         if self.profile is not None:

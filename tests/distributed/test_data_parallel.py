@@ -18,6 +18,7 @@ from alpha import nn
 from alpha.distributed import data_parallel
 from alpha.distributed.data_parallel import FIRST_BUCKET, buckets_of
 from alpha.errors import DistributedError, GradientError
+from alpha.runtime.cuda.graphs import CudaRecording, capture
 
 
 @given(st.lists(st.integers(0, 3 * FIRST_BUCKET)), st.integers(1, 30 * FIRST_BUCKET), st.integers(0, 9 * FIRST_BUCKET))
@@ -146,6 +147,30 @@ def test_buckets_are_sent_while_the_pass_goes_on(engine: _Engine) -> None:
     sent = (1, "mean", True)
     assert engine.asked == [sent, sent, "first layer", sent, sent, "join"]
     assert parallel.module is model
+
+
+def test_a_captured_pass_waits_for_no_gradient_that_is_sent(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients of filters are made beside the pass of a captured step, and what sends them goes on there."""
+    device: Any = alpha.get_device("cuda")
+    notes = CudaRecording(device, capturing=True)
+    sent: list[bool] = []
+
+    class Beside(_Engine):
+        def all_reduce(self, arrays: Any, operation: str, beside: bool = False) -> None:
+            sent.append(notes.beside)
+
+    group: Any = dist.process_group.current()
+    monkeypatch.setattr(group, "engine", Beside())
+    monkeypatch.setattr(group, "device", device)
+    model = nn.Sequential(*[nn.Conv2d(3, 3, 3, padding=1, bias=False) for _ in range(3)]).to("cuda")
+    parallel = alpha.DataParallel(model, bucket_cap_mb=1e-4)
+    x = alpha.randn(2, 4, 4, 3, device="cuda")
+    parallel(x).sum().backward()
+    assert sent == [False] * 3
+    sent.clear()
+    parallel.zero_grad()  # what is there would be added to, for which the pass waits
+    capture(device, notes, lambda: parallel(x).sum().backward(), None)
+    assert sent == [True] * 3
 
 
 def test_an_unused_parameter_is_named_and_nothing_runs_on(engine: _Engine) -> None:

@@ -7,7 +7,8 @@ second stream, and run on the multiprocessors that the others leave.
 `Branches.fork` marks a point of the step, and `run` records work on the second stream that begins behind that point.
 Each launch is compared with what the other branch was given: it waits if one of the two writes memory that the other
 one reads or writes. Memory that the second branch uses is not used anew before it has joined, at the next fork at the
-latest. So a step is recorded as if there were one stream, and computes the same bits.
+latest. `go_on` records work behind that of `run` on the second stream, as the exchange of the gradients that it has
+made. So a step is recorded as if there were one stream, and computes the same bits.
 """
 
 from __future__ import annotations
@@ -93,6 +94,13 @@ class Branches:
             self._go_back()
             raise
         return result
+
+    def go_on(self, function: Callable[[], T]) -> T:
+        """Call `function`; its work belongs to the second branch if work there has not joined, otherwise to the first.
+
+        So what needs the results of `run` does not make the first branch wait for them.
+        """
+        return function() if self._end is None or self.running else self.run(function)
 
     def _go_back(self) -> None:
         if self.running:

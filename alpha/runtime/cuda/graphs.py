@@ -66,6 +66,9 @@ class CudaRecording(Recording):
         self.branches.fork()
         return self.branches.run
 
+    def go_on_beside(self, function: Callable[[], T]) -> T:
+        return function() if self.branches is None else self.branches.go_on(function)
+
     def use(self, arrays: Iterable[Any]) -> None:
         """Note that a node reads or writes these arrays; anything else among them is left out."""
         for array in arrays:

@@ -112,6 +112,30 @@ def test_work_beside_waits_for_nothing_and_nobody_waits_for_it() -> None:
     assert step.driver.captured.has_joined
 
 
+def test_the_step_waits_for_nothing_that_an_exchange_needs() -> None:
+    step = Step()
+    step.branches.fork()
+    step.launch([1], [2])
+    step.beside(([1], [3]))
+    step.branches.go_on(lambda: [step.launch([3], [4]), step.exchange([4])])
+    step.launch([2], [5])
+    step.driver.captured.join()
+    step.launch([4], [6])
+    assert step.order(early=True) == [1, 2, 3, 0, 4, 5]
+    assert step.order(early=False) == [0, 4, 1, 2, 3, 5]
+
+
+def test_what_goes_on_behind_nothing_is_a_part_of_the_step() -> None:
+    step = Step()
+    step.branches.go_on(lambda: step.launch([1], [2]))
+    step.branches.fork()
+    step.branches.go_on(lambda: step.launch([2], [3]))
+    step.beside(([1], [4]))
+    step.branches.join()
+    step.branches.go_on(lambda: step.launch([3], [5]))
+    assert {stream for stream, node in step.driver.captured._nodes if node.number != 2} == {STEP}
+
+
 @pytest.mark.parametrize(("read", "written"), [([4], [9]), ([9], [4]), ([9], [1])])
 def test_a_launch_that_needs_its_memory_waits_for_it(read: list[int], written: list[int]) -> None:
     """The launch reads or writes what the work beside writes, or writes what that reads."""
@@ -267,21 +291,24 @@ def test_an_interrupt_loses_no_order(at: int) -> None:
 
 CELLS = st.sets(st.integers(0, 7), max_size=3)
 LAUNCHES = st.lists(st.tuples(CELLS, CELLS), max_size=3)
-LAYER = st.tuples(LAUNCHES, LAUNCHES, LAUNCHES, CELLS, LAUNCHES)
+LAYER = st.tuples(LAUNCHES, LAUNCHES, LAUNCHES, CELLS, st.one_of(st.none(), CELLS), LAUNCHES)
 
 
 @given(st.lists(LAYER, max_size=5), st.sampled_from(ORDERS))
 @settings(max_examples=600, deadline=None)
 def test_any_step_computes_the_same_in_any_order(layers: list[Any], any_order: tuple[int, ...]) -> None:
     step = Step()
-    for before, beside, after, exchanged, between in layers:
+    for before, beside, after, exchanged, packed, between in layers:
         step.branches.fork()
         for each in before:
             step.launch(*each)
         step.beside(*beside)
         for each in after:
             step.launch(*each)
-        step.exchange(exchanged)
+        if packed is None:
+            step.exchange(exchanged)
+        else:
+            step.branches.go_on(lambda cells=exchanged, read=packed: [step.launch(read, cells), step.exchange(cells)])
         for read, written in between:
             step.launch(read - exchanged, written - exchanged)
         step.driver.captured.join()
