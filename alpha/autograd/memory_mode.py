@@ -14,7 +14,9 @@ its own. "fast" (the default) keeps both. The other modes keep less:
   with the pool behind it as one operator, which keeps X in each mode, nor one whose X stays for the gradient of the
   function that made it, as that of a convolution with a rectifier.
 - **A copy in place of the output.** In tf32 on Hopper a convolution may keep the fp16 copy of its input in place of the
-  floats (alpha/ops/conv2d/magnitudes.py), in "fast" and, where nothing else keeps the floats, in "balanced".
+  floats (alpha/ops/conv2d/magnitudes.py), in the other modes only where nothing else keeps the floats. A batch
+  normalisation keeps that copy, too. Where a residual was added it has the sign of Y. Elsewhere "balanced" and "least"
+  keep it in place of X, which is found again from it to 1.4e-4 |Y| / |weight|. "Least" makes no other copies.
 - **No copies.** In bf16 an optimizer keeps a bfloat16 copy of each weight that is multiplied
   (alpha/autograd/derived.py). In "least" the weights are cast where they are multiplied.
 - **The output again.** "least" also drops the output of a batch normalisation that cannot be undone (ReLU, or bfloat16

@@ -4,31 +4,34 @@
 // dZ is dY; with RECTIFIED FROM_X or FROM_OUTPUT (gradient_rows.cuh), it is the gradient of what a rectifier was given.
 // With FROM_OUTPUT and FROM_SUM, Y and the residual are read in place of X; with FROM_SUM the residual may be null.
 // With BEHIND, X is the result of a rectifier, and dX the gradient of what this was given.
-// dX, dY, X, Y, residual (R, C) of TYPE, everything else (C,).
+// dX, dY, X, Y, residual (R, C) of TYPE, everything else (C,). With Y_HALF 1 (TYPE float) Y is an fp16 copy, whose
+// scale follows from `Y_magnitude` (batchnorm/kept_output.cuh).
 // Grid: (ceil(R / rows), ceil(C / (VECTOR tx))); a block takes `rows` rows. Block: (tx, ty), at most 512
 // threads. No shared memory: a thread keeps its columns' numbers.
 // Macros: TYPE float | bfloat16; VECTOR 1 | 4 divides C, arrays are aligned to packs; RECTIFIED any but FROM_Y;
 // BEHIND 0 | 1, which needs X; MAGNITUDE 1: `magnitude` gets the bits of the largest finite magnitude of dX, see
 // fp16_terms.cuh, and the blocks meet in two words `state`, which are 0 before and again at the end; else 0. HALF 1
 // (MAGNITUDE 0, VECTOR above 1): `half` (R, C) gets dX in fp16, by the scale of `limit`, a limit of its magnitudes
-// (gradient_sums.cuh); else 0.
-#include "batchnorm/gradient_rows.cuh"
+// (gradient_sums.cuh); else 0. Y_HALF as above.
 #include "batchnorm/half.cuh"
 #include "batchnorm/input_gradient.cuh"
+#include "batchnorm/kept_output.cuh"
 #include "common/largest.cuh"
 
 constexpr bool BEHIND = ALPHA_BEHIND, MAGNITUDE = ALPHA_MAGNITUDE, HALF = ALPHA_HALF;
 
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     input_gradient(T* __restrict__ dX, unsigned* magnitude, unsigned* state, const T* __restrict__ dY,
-                   const T* __restrict__ X, const T* __restrict__ Y, const T* __restrict__ residual,
+                   const T* __restrict__ X, const Kept* __restrict__ Y, const T* __restrict__ residual,
                    const float* __restrict__ mean, const float* __restrict__ var, const float* __restrict__ weight,
                    const float* __restrict__ bias, const float* __restrict__ dweight, const float* __restrict__ dbias,
                    float eps, float smallest, float slope, float bound, float behind_slope, float behind_bound, int R,
-                   int C, int rows, int batch, uint16_t* __restrict__ half, const unsigned* __restrict__ limit) {
+                   int C, int rows, int batch, uint16_t* __restrict__ half, const unsigned* __restrict__ limit,
+                   const unsigned* __restrict__ Y_magnitude) {
   const int c = (blockIdx.y * blockDim.x + threadIdx.x) * V;
   unsigned largest = 0;
   const float scale = HALF ? half_scale(*limit) : 1;
+  const float Y_factor = kept_factor(Y_magnitude);
   if (c < C) {
     const Normalization<V> normalized(mean, var, weight, RECTIFIED == FROM_X ? bias : nullptr, eps, c);
     const Undone<V> undone = UNDONE ? Undone<V>(weight, bias, slope, smallest, c) : Undone<V>();
@@ -40,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
       const size_t at = size_t(r) * C + c;
       const Pack<float, V> none = {};
       return GradientRow{load_pack<V>(dY + at), reads_x ? load_pack<V>(X + at) : none,
-                         UNDONE ? load_pack<V>(Y + at) : none,
+                         UNDONE ? load_kept<V>(Y + at, Y_factor) : none,
                          RECTIFIED == FROM_SUM && residual ? load_pack<V>(residual + at) : none};
     };
     visit_rows<AHEAD>(segment.start + threadIdx.y, segment.stop, blockDim.y, load, [&](int r, const GradientRow& row) {

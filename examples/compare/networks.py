@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from alpha import models
+from alpha.errors import ConfigError
 from alpha.models import torchvision
 
 PAPER_EPOCHS = {"resnet18": 25, "resnet34": 30, "vgg16": 35, "vgg19": 40}
@@ -25,8 +26,15 @@ def stem_size(name: str, image_size: int) -> int:
     return (2 if small else 4) if name == "convnext_tiny" else (4 if small else 16)
 
 
+def _check(name: str) -> None:
+    """`ConfigError` for a name that is none of EPOCHS."""
+    if name not in EPOCHS:
+        raise ConfigError(f"there is no network {name!r} to compare, but {', '.join(EPOCHS)}")
+
+
 def network(name: str, num_classes: int, image_size: int) -> Any:
-    """Alpha's network, (N, image_size, image_size, 3) -> (N, num_classes)."""
+    """Alpha's network, one of EPOCHS, (N, image_size, image_size, 3) -> (N, num_classes)."""
+    _check(name)
     if name in PAPER_EPOCHS:
         return getattr(models, name)(num_classes=num_classes, image_size=image_size)
     if name == "googlenet":
@@ -42,6 +50,7 @@ def twin(name: str, num_classes: int, image_size: int) -> Any:
     """The same network of PyTorch, (N, 3, image_size, image_size) -> (N, num_classes), with weights of its own."""
     from compare import more_twins, twins
 
+    _check(name)
     if name in PAPER_EPOCHS:
         return twins.paper_network(name, num_classes, image_size)
     if name == "googlenet":

@@ -51,7 +51,7 @@ from alpha.ops.conv2d.problem import FORWARD, MathMode  # noqa: E402
 from alpha.ops.conv2d.select.grouped_table import GROUPED  # noqa: E402
 from alpha.ops.conv2d.select.table import CONFIGURATIONS  # noqa: E402
 from alpha.ops.gemm.tiles import Product, ffma, mma  # noqa: E402
-from alpha.ops.kernel.rectifier import FROM_SUM, FROM_X, FROM_Y  # noqa: E402
+from alpha.ops.kernel.rectifier import FROM_OUTPUT, FROM_SUM, FROM_X, FROM_Y  # noqa: E402
 from alpha.runtime.cuda.cache import _sources, compile_cached, source_root  # noqa: E402
 from alpha.runtime.cuda.cuda_device import CudaDevice  # noqa: E402
 from alpha.runtime.cuda.emulated import emulated_compiler  # noqa: E402
@@ -69,8 +69,9 @@ SEVERAL_PARTS = (
     "sk_dilated_sm90_bf16_128x128",
 )
 STEPS = {  # by row: forms that together read every map, on rows without and with registers to read it all at once
-    "ks_deconv_sm90_bf16_128x64": [(FROM_Y, True, True), (FROM_X, True, False)],
-    "ks_deconv_sm90_fp16x3_128x64": [(FROM_SUM, True, False)],
+    "ks_deconv_sm90_bf16_128x64": [conv2d_steps.Form(FROM_Y, True, True), conv2d_steps.Form(FROM_X, True, False)],
+    "ks_deconv_sm90_fp16x3_128x64": [conv2d_steps.Form(FROM_SUM, True, False)],
+    "ks_deconv_sm90_fp16_128x64": [conv2d_steps.Form(FROM_OUTPUT, True, False, half=True)],
     "ks_deconv_sm90_bf16_256x64": ping_pong_cases.STEPS[:2],
 }
 TURNS = {row.name: operator for operator, row in ping_pong_cases.ROWS.items()}

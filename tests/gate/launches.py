@@ -219,7 +219,7 @@ def run_row(row: Configuration, s: ConvShape, on: DryDevice) -> None:
             compute(row, first, second, s, bias, 0.5)
     if row.supports_step and s == conv2d_cases.LONG:
         for shape in (s, conv2d_steps.TRANSPOSED) if row.math is MathMode.TF32 else (s,):
-            run_steps(row, shape, first.dtype, on)
+            run_steps(row, shape, on)
 
 
 def run_turns(row: Configuration, on: DryDevice) -> None:
@@ -247,11 +247,11 @@ def run_turns(row: Configuration, on: DryDevice) -> None:
             assert conv2d_steps.launch_on_zeros(row, s, form, on)
 
 
-def run_steps(row: Configuration, s: ConvShape, dtype: np.dtype[Any], on: DryDevice) -> None:
+def run_steps(row: Configuration, s: ConvShape, on: DryDevice) -> None:
     """Launch the forms of a first step, but none that needs less than one that is launched."""
     taken: set[conv2d_steps.Form] = set()
     for form in conv2d_steps.FORMS:
-        if not conv2d_steps.is_asked_for(form, dtype) or conv2d_steps.NEEDS_LESS.get(form) in taken:
+        if not conv2d_steps.is_asked_for(form, row) or conv2d_steps.NEEDS_LESS.get(form) in taken:
             continue
         if conv2d_steps.launch_on_zeros(row, s, form, on):
             taken.add(form)

@@ -11,6 +11,7 @@ import numpy as np
 from alpha.core.primitive import REGISTRY, Array
 from alpha.ops.conv2d.channel_statistics import StatisticsArguments
 from alpha.ops.conv2d.magnitudes import HALVES
+from alpha.ops.kernel.casts import HalfAlone
 from alpha.ops.kernel.rectifier import KeptOutput, Rectified, RectifiedInput, Rectifier
 from alpha.runtime.cuda.cuda_device import CudaDevice
 
@@ -99,6 +100,17 @@ def _training(name: str, residual: bool, rectifier: Rectifier | None) -> Case:
     return Case(name, call, forward=True)
 
 
+def copied(a: dict[str, Any], name: str) -> HalfAlone:
+    """The copy in fp16 of an array, without the array; its scale is that of a limit four times as large as a number."""
+    array = a[name]
+    host = array.device.download(array)
+    largest = 4 * np.abs(host).max().astype("float32")
+    scale = np.float32(2.0 ** (15 - np.frexp(largest)[1]))
+    magnitude = array.device.upload(largest.reshape(1).view(np.uint32))
+    magnitude.half, magnitude.limit = array.device.upload((host * scale).astype(np.float16).view(np.uint16)), True
+    return HalfAlone(array, magnitude)
+
+
 def _gradients(name: str, own: Callable[[dict[str, Any]], Rectified] | None, behind: Rectifier | None = None) -> Case:
     def call(a: dict[str, Any]) -> Array:
         X = a["X"] if behind is None else RectifiedInput(a["X"], behind)
@@ -109,10 +121,14 @@ def _gradients(name: str, own: Callable[[dict[str, Any]], Rectified] | None, beh
     return Case(name, call)
 
 
-def _from_output(name: str, residual: bool) -> Case:
+def _kept(a: dict[str, Any], residual: bool, copy: bool) -> KeptOutput:
+    Y = "total" if residual else "Y"
+    return KeptOutput(copied(a, Y) if copy else a[Y], a["residual"] if residual else None, Rectifier(SLOPE))
+
+
+def _from_output(name: str, residual: bool, copy: bool = False) -> Case:
     def call(a: dict[str, Any]) -> Array:
-        kept = KeptOutput(*((a["total"], a["residual"]) if residual else (a["Y"], None)), Rectifier(SLOPE))
-        given = a["dY"], kept, a["var"], a["weight"], a["bias"], EPS
+        given = a["dY"], _kept(a, residual, copy), a["var"], a["weight"], a["bias"], EPS
         dX: Array = REGISTRY["batch_norm_gradients_from_output"](*given)[0]
         return dX
 
@@ -137,11 +153,14 @@ CASES = [
     _gradients("gradients", None),
     _gradients("gradients, sign from X", lambda a: Rectified(Rectifier(0.25), a["bias"], None)),
     _gradients("gradients, sign from Y", lambda a: Rectified(Rectifier(3.0), None, a["Y"])),
+    _gradients("gradients, sign from a copy", lambda a: Rectified(Rectifier(3.0), None, copied(a, "Y"))),
     _gradients("gradients, rectifier behind", None, Rectifier(0.25)),
     _from_output("gradients from the output", False),
     _from_output("gradients from the output, residual", True),
+    _from_output("gradients from a copy of the output", False, True),
     _begun("gradients, begun", lambda a: a["X"]),
     _begun("gradients, begun, rectifier behind", lambda a: RectifiedInput(a["X"], Rectifier(0.25))),
-    _begun("gradients, begun, from the output", lambda a: KeptOutput(a["Y"], None, Rectifier(SLOPE)), True),
-    _begun("gradients, begun, residual", lambda a: KeptOutput(a["total"], a["residual"], Rectifier(SLOPE)), True),
+    _begun("gradients, begun, from the output", lambda a: _kept(a, False, False), True),
+    _begun("gradients, begun, from the output, residual", lambda a: _kept(a, True, False), True),
+    _begun("gradients, begun, from a copy of the output", lambda a: _kept(a, False, True), True),
 ]

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd.function import check_guards
-from alpha.autograd.memory_mode import BALANCED, FAST, LEAST
+from alpha.autograd.memory_mode import FAST, LEAST
 from alpha.autograd.memory_mode import setting as memory
 from alpha.core.numerics import BFLOAT16, FLOAT32, get_precision
 from alpha.core.primitive import Array, on_every_device
 from alpha.core.tensor import Tensor
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.launch import needs_half_alone, prepare
-from alpha.ops.conv2d.magnitudes import HalfAlone, Magnitudes, drop_half, finds_magnitude, needs_magnitude
+from alpha.ops.conv2d.magnitudes import Magnitudes, drop_half, finds_magnitude, needs_magnitude
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.plan import cuda_target as cuda_target
 from alpha.ops.conv2d.problem import (
@@ -41,7 +41,7 @@ from alpha.ops.conv2d.problem import (
 from alpha.ops.conv2d.select.choose import choose
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.step_form import StepForm
-from alpha.ops.kernel.casts import as_dtype, as_float32, cast_operands
+from alpha.ops.kernel.casts import HalfAlone, as_dtype, as_float32, cast_operands
 from alpha.ops.kernel.rectifier import Rectifier, RectifierFunction, RectifierStep
 from alpha.ops.kernel.sums import sum_axis1
 from alpha.runtime import recording
@@ -240,7 +240,7 @@ class Convolution(RectifierFunction):
     def _save_once(self, inputs: Sequence[Tensor | None], Y: Array) -> None:
         source = None if inputs[0] is None else inputs[0]._node
         stays = source is None or source.output_is_kept or source.keeps_own_output
-        if self.next_reads_half and memory.name == BALANCED and not stays:
+        if self.next_reads_half and memory.name != FAST and not stays:
             self._keep_half_alone()
         X, W, *rest = self._saved or ()
         if X is None:

@@ -16,13 +16,13 @@ import numpy as np
 from alpha import config
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array
-from alpha.ops.conv2d.magnitudes import HalfAlone, known_magnitudes
+from alpha.ops.conv2d.magnitudes import known_magnitudes
 from alpha.ops.conv2d.plan import cuda_target, named_operands, plan_configuration
 from alpha.ops.conv2d.problem import PLAIN, UNKNOWN, WEIGHT, Configuration, ConvProblem, Epilogue, Given, Known, Target
 from alpha.ops.conv2d.select.choose import choose, not_much_slower, reads_half_again
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.step_form import StepForm
-from alpha.ops.kernel.casts import as_float32, require_float32, require_same_float
+from alpha.ops.kernel.casts import HalfAlone, as_float32, require_float32, require_same_float
 from alpha.ops.kernel.plan import Plan
 from alpha.runtime import Device
 
@@ -39,7 +39,7 @@ def plan(problem: ConvProblem, target: Target) -> Plan:
     made, step = plan_configuration(problem, v, target), problem.epilogue.step
     if step is None or made.facts.get("takes step") or not v.reads_half or config.CONV_KERNEL.get():
         return made
-    moved = problem.result.nbytes * (2 + len(step.maps))
+    moved = problem.result.nbytes * (2 + len(step.maps) - step.half / 2)
     others = not_much_slower(v, problem.shape, target, problem.precision, problem.known, MORE_FOR_STEP * moved)
     plans = (plan_configuration(problem, other, target) for other in others)
     return next((p for p in plans if p.facts.get("takes step")), made)

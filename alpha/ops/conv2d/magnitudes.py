@@ -22,7 +22,7 @@ In "tf32" a kernel of batch normalisation may write a copy of what it makes in f
 magnitude is then a limit of the magnitudes of the array, from which the scale of the copy follows.
 
 A convolution that will read the copy of X once more, for the gradient of W, keeps it in place of X (`HalfAlone`). If X
-stays for other reasons, it drops the copy in the memory mode "balanced", and keeps both in "fast".
+stays for other reasons, it drops the copy in the memory modes "balanced" and "least", and keeps both in "fast".
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ from weakref import ref
 import numpy as np
 
 from alpha.autograd.derived import Kind, ask
-from alpha.autograd.memory_mode import BALANCED
+from alpha.autograd.memory_mode import FAST
 from alpha.autograd.memory_mode import setting as memory
 from alpha.core.numerics import FLOAT32
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.ops.conv2d.problem import PACK, UNKNOWN, Given, Known
+from alpha.ops.kernel.casts import HalfAlone
 from alpha.ops.kernel.multi_tensor import count_chunks
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, State, Table
 from alpha.ops.kernel.sums import MEETING_STATE
@@ -118,20 +119,6 @@ class Magnitudes:
         return ref(weight) in self._found
 
 
-class HalfAlone:
-    """An array of floats of which the fp16 copy alone is left; it stands for the array as an operand.
-
-    Args:
-        array: the one that is left out.
-        magnitude: its magnitude, with the copy beside it, which others may drop.
-    """
-
-    def __init__(self, array: Array, magnitude: Array) -> None:
-        self.device, self.shape, self.dtype = array.device, array.shape, array.dtype
-        self.magnitude = magnitude.reshape(magnitude.shape)  # an object of its own
-        self.magnitude.limit, self.magnitude.half = magnitude.limit, magnitude.half
-
-
 def needs_magnitude(X: Array) -> bool:
     """True if a convolution of an array on a GPU scales its operands, as those with wgmma on float32 do."""
     return X.dtype is FLOAT32 and X.device.properties.compute_capability[0] == 9
@@ -156,7 +143,7 @@ def magnitude_parts(
 
 # Whether a kernel that can write an fp16 copy of its result beside it (`Given.HALF`) does so. A batch normalisation
 # asks for that of its gradient if the convolution in front of it reads it (`Convolution.reads_half`), and for that of
-# its result if the next one probably does (`next_reads_half`), but not in the memory mode "least".
+# its result if the next one probably does (`next_reads_half`), in the memory mode "least" only in place of its input.
 HALVES: ContextVar[bool] = ContextVar("alpha_halves", default=False)
 
 
@@ -187,10 +174,16 @@ def with_magnitude(result: Array, found: dict[str, Array]) -> Array:
     return result
 
 
+def half_alone(array: Array) -> HalfAlone | None:
+    """The fp16 copy that lies beside an array, without the array; None if there is none."""
+    magnitude = getattr(array, "magnitude", None)
+    return None if magnitude is None or magnitude.half is None else HalfAlone(array, magnitude)
+
+
 def drop_half(X: Array) -> None:
-    """Drop the fp16 copy of an array that stays without it in this memory mode, which is then "balanced"."""
+    """Drop the fp16 copy of an array that stays without it in this memory mode, which is then not "fast"."""
     magnitude = getattr(X, "magnitude", None)
-    if magnitude is not None and memory.name == BALANCED:
+    if magnitude is not None and memory.name != FAST:
         magnitude.half = None
 
 

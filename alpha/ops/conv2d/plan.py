@@ -15,7 +15,7 @@ import numpy as np
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
-from alpha.ops.conv2d.magnitudes import HalfAlone, absmax, absmax_launch, finds_magnitude
+from alpha.ops.conv2d.magnitudes import absmax, absmax_launch, finds_magnitude
 from alpha.ops.conv2d.prepare import IN_FP16, resize, resized, shape_for
 from alpha.ops.conv2d.problem import (
     FORWARD,
@@ -30,7 +30,7 @@ from alpha.ops.conv2d.problem import (
 )
 from alpha.ops.conv2d.select import time_model
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.kernel.casts import cast_launch, widest_vector
+from alpha.ops.kernel.casts import HalfAlone, cast_launch, widest_vector
 from alpha.ops.kernel.elementwise import add, common_period, map_launch
 from alpha.ops.kernel.plan import Buffer, KernelLaunch, Plan, ScalarArg
 from alpha.ops.kernel.rectifier import FORM, Rectifier

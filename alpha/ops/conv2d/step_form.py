@@ -22,6 +22,7 @@ class StepForm(NamedTuple):
         sums: whether channels are added up.
         other: whether another gradient is added first.
         magnitude: whether the largest magnitude of dZ is found, too.
+        half: whether Y is an fp16 copy.
     """
 
     sign: int
@@ -29,13 +30,14 @@ class StepForm(NamedTuple):
     sums: bool
     other: bool
     magnitude: bool
+    half: bool = False
 
     @classmethod
     def of(cls, step: RectifierStep, magnitude: bool) -> StepForm:
         """The form of a step; `magnitude`: whether that of dZ is of use. Beside sums the step must need it."""
         sloped, adds_up = step.rectifier.slope != 0, bool(step.normalized)
         asked = magnitude and (step.needs_magnitude or not adds_up)
-        return cls(step.sign, sloped, adds_up, step.other is not None, asked)
+        return cls(step.sign, sloped, adds_up, step.other is not None, asked, step.half)
 
     @property
     def maps(self) -> tuple[str, ...]:

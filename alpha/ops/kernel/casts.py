@@ -234,3 +234,22 @@ def _operand(X: Array, dtype: DType) -> Array:
     may_be_kept = dtype == BFLOAT16 and not isinstance(X, np.ndarray) and memory.name != LEAST
     copy = ask(X, COPY).read() if may_be_kept else None
     return cast(X, dtype, 1.0, 0.0) if copy is None else copy
+
+
+class HalfAlone:
+    """An array of floats of which the fp16 copy alone is left; it stands for the array as an operand.
+
+    Args:
+        array: the one that is left out.
+        magnitude: its magnitude, with the copy beside it, which others may drop.
+    """
+
+    def __init__(self, array: Array, magnitude: Array) -> None:
+        self.device, self.shape, self.dtype = array.device, array.shape, array.dtype
+        self.magnitude = magnitude.reshape(magnitude.shape)  # an object of its own
+        self.magnitude.limit, self.magnitude.half = magnitude.limit, magnitude.half
+
+    @property
+    def copy(self) -> Array:
+        """The copy (...), uint16."""
+        return self.magnitude.half

@@ -16,7 +16,7 @@ from alpha.autograd.function import Function
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.module.module import Module
-from alpha.ops.kernel.casts import as_dtype
+from alpha.ops.kernel.casts import HalfAlone, as_dtype
 from alpha.ops.kernel.elementwise import activation, elementwise, multiply
 from alpha.ops.kernel.operands import operand_of, sum_to
 
@@ -84,7 +84,8 @@ class RectifierStep(FirstStep):
 
     Args:
         sign: where the sign of what the rectifier was given is from.
-        maps: "X", "Y" and "residual", as far as `sign` and the sums need them, of the form of dY.
+        maps: "X", "Y" and "residual", as far as `sign` and the sums need them, of the form of dY; of Y
+            the fp16 copy may be left alone.
         normalized: of a batch normalisation: "mean", "var", "weight" and "bias" (C,), as far as there are some, and the
             numbers "eps" and "smallest"; without any, nothing is added up.
         needs_magnitude: whether the largest magnitude of dZ is asked for beside the sums, too.
@@ -109,12 +110,20 @@ class RectifierStep(FirstStep):
         """True if the arrays are of the dtype of dY and begin at multiples of 16 bytes."""
         kind, dtype = type(dY), dY.dtype
         for map_ in (self.other, *self.maps.values()):
-            if map_ is not None and (map_.dtype != dtype or (map_.block.address + map_.offset) % 16):
+            if map_ is None:
+                continue
+            place = map_.copy if type(map_) is HalfAlone else map_
+            if map_.dtype != dtype or (place.block.address + place.offset) % 16:
                 return False
         for column in self.normalized.values():
             if type(column) is kind and (column.block.address + column.offset) % 16:
                 return False
         return True
+
+    @property
+    def half(self) -> bool:
+        """True if Y is an fp16 copy."""
+        return type(self.maps.get("Y")) is HalfAlone
 
     @property
     def is_elementwise(self) -> bool:
@@ -129,6 +138,8 @@ class RectifierStep(FirstStep):
         result = {}
         for part in (given, self.maps, self.normalized):
             for name, value in part.items():
+                if type(value) is HalfAlone:
+                    result[f"behind {name} magnitude"], value = value.magnitude, value.copy
                 result[f"behind {name}"] = value
         return result
 
@@ -281,7 +292,7 @@ class Rectified(NamedTuple):
 
     rectifier: Rectifier
     bias: Array | None
-    Y: Array | None
+    Y: Array | HalfAlone | None
 
 
 class RectifiedInput(NamedTuple):
@@ -294,7 +305,7 @@ class RectifiedInput(NamedTuple):
 class KeptOutput(NamedTuple):
     """Arrays that batch normalisation has kept in place of X: Y = rectifier(Z + residual)."""
 
-    Y: Array
+    Y: Array | HalfAlone
     residual: Array | None
     rectifier: Rectifier  # whose slope is not 0
 

@@ -18,9 +18,9 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArguments
-from alpha.ops.conv2d.magnitudes import HALVES, drop_half, forget_stale_magnitude
+from alpha.ops.conv2d.magnitudes import HALVES, drop_half, forget_stale_magnitude, half_alone
 from alpha.ops.kernel.arguments import NoImages, check_arguments
-from alpha.ops.kernel.casts import result_type
+from alpha.ops.kernel.casts import HalfAlone, result_type
 from alpha.ops.kernel.options import real
 from alpha.ops.kernel.rectifier import (
     FROM_OUTPUT,
@@ -60,7 +60,8 @@ class BatchNorm(Function):
 
     Attributes:
         can_keep_output: whether X, normalised, can be found again from Y, in the memory mode of the forward pass.
-        keeps_output: whether Y and the residual are kept for that, and X is not.
+        keeps_output: whether Y, or its copy, and the residual are kept for that, and X is not.
+        half: the fp16 copy of Y that is kept in place of Y, for its sign or for X.
         input_stays: whether the function that made X keeps it for its own gradient, as a convolution with a rectifier,
             so that to keep Y in its place gains nothing; not asked in the mode "fast".
     """
@@ -69,6 +70,7 @@ class BatchNorm(Function):
     can_keep_output = keeps_output = has_residual = False
     input_stays = False
     rectifier: Rectifier | None = None
+    half: HalfAlone | None = None
 
     def forward(
         self,
@@ -95,27 +97,49 @@ class BatchNorm(Function):
             self.guard(*stats.running or ())  # they are read again by backward
             Y = batch_norm_apply(X, mean, var, weight, bias, eps, residual, rectifier)
         self.mean, self.var, self.eps, self.batch = mean, var, eps, stats.training
-        self.keep(X, weight, bias, Y, residual is not None, rectifier)
+        self.keep(X, weight, bias, Y, residual, rectifier)
         return Y
 
     def begin(self, dtype: np.dtype[Any], rectifier: Rectifier | None) -> float:
         """Decide in training whether the output may be kept in place of X; the `smallest` weight, which that needs."""
-        undone = rectifier is None or (rectifier.slope >= SMALLEST_SLOPE and rectifier.bound == math.inf)
-        self.can_keep_output = undone and not self.input_stays and keeps_one_side(dtype)
+        self.can_keep_output = not self.input_stays and may_keep_output(dtype, rectifier)
         return SMALLEST_WEIGHT if self.can_keep_output else 0.0
 
     def keep(
-        self, X: Array, weight: Array, bias: Array, Y: Array, has_residual: bool, rectifier: Rectifier | None
+        self, X: Array, weight: Array, bias: Array, Y: Array, residual: Array | None, rectifier: Rectifier | None
     ) -> None:
         """Keep what the gradient needs of these arrays."""
-        self.rectifier, self.has_residual = rectifier, has_residual
-        self.sign_from_Y = has_residual  # whose sign depends on the residual, which nobody keeps
-        self.keeps_own_output = self.can_keep_output or (has_residual and rectifier is not None)
+        self.rectifier, self.has_residual = rectifier, residual is not None
+        self.sign_from_Y = self.has_residual  # whose sign depends on the residual, which nobody keeps
         self.bias = bias if self.can_keep_output or self.input_stays else None
-        if rectifier is None:
+        self.half = self._half(Y, rectifier)
+        stays = self.can_keep_output or (self.has_residual and rectifier is not None)
+        self.keeps_own_output = stays and self.half is None
+        self.keeps_output = self.can_keep_output and self.half is not None and not self.has_residual
+        if self.keeps_output:
+            self.save(None, weight, bias)
+        elif rectifier is None:
             self.save(X, weight, *([] if self.bias is None else [bias]))
+        elif self.half is not None:
+            self.save(X, weight)
         else:
             self.save(X, weight, Y if self.sign_from_Y else bias)
+
+    def _half(self, Y: Array, rectifier: Rectifier | None) -> HalfAlone | None:
+        """The fp16 copy that is kept, if there is one; see `half`.
+
+        Behind a residual it is kept for the sign alone: what is found again from it is off by 1.4e-4 |Y| / |weight|,
+        and there |Y| may be large though the weight is small. Of numbers that are rounded up to the bound of a
+        rectifier the gradient would be 0.
+        """
+        copy = half_alone(Y)
+        if not self.has_residual:
+            return copy if self.can_keep_output else None
+        return copy if rectifier is not None and rectifier.bound == math.inf else None
+
+    def free(self) -> None:
+        super().free()
+        self.half = None
 
     def _save_once(self, inputs: Sequence[Tensor | None], Y: Array) -> None:
         x, residual = inputs[0], inputs[3]
@@ -123,7 +147,8 @@ class BatchNorm(Function):
         self._version_of_x = x._version
         if residual is not None:
             drop_half(residual.array)
-        if residual is not None and self.can_keep_output and residual.array is not x.array and _is_kept(residual):
+        undone = self.can_keep_output and self.half is None
+        if undone and residual is not None and residual.array is not x.array and _is_kept(residual):
             assert self._saved is not None
             assert self.bias is not None
             self.save(Y, self._saved[1], self.bias, residual.array)
@@ -131,10 +156,11 @@ class BatchNorm(Function):
         super()._save_once(inputs, Y)
 
     def keep_output(self, output: Tensor) -> None:
-        if not self.can_keep_output or self.keeps_output or self.has_residual:
+        if not self.can_keep_output or self.has_residual or (self.keeps_output and self.half is None):
             return
         assert self._saved is not None
         self.save(output.array, *self._saved[1:])
+        self.half = None
         self._again = None  # X is not needed any more
         self._guards = [guard for guard in self._guards if guard[0] is not self._version_of_x]
         self.guard(output)
@@ -154,15 +180,15 @@ class BatchNorm(Function):
             return None
         rectifier = self.rectifier or IDENTITY
         if self.keeps_output:
-            Y, weight, bias, *residual = self.saved
-            maps, sign = {"Y": Y}, FROM_OUTPUT
-            if residual:
-                maps["residual"], sign = residual[0], FROM_SUM
+            kept, weight, bias = self._kept_output()
+            maps, sign = {"Y": kept.Y}, FROM_OUTPUT
+            if kept.residual is not None:
+                maps["residual"], sign = kept.residual, FROM_SUM
         else:
             X, weight, *last = self.saved
             maps, bias, sign = {"X": X}, None, NOT_RECTIFIED
             if self.rectifier is not None and self.sign_from_Y:
-                maps["Y"], sign = last[0], FROM_Y
+                maps["Y"], sign = self.half or last[0], FROM_Y
             elif self.rectifier is not None:
                 bias, sign = last[0], FROM_X
         numbers = {"eps": self.eps, "smallest": SMALLEST_WEIGHT if self.keeps_output else 0.0}
@@ -175,8 +201,7 @@ class BatchNorm(Function):
         token = HALVES.set(getattr(self.edges[0], "reads_half", False))
         try:
             if self.keeps_output:
-                Y, weight, bias, *residual = self.saved
-                kept = KeptOutput(Y, residual[0] if residual else None, self.rectifier or IDENTITY)
+                kept, weight, bias = self._kept_output()
                 if self.begun is not None:
                     return *self._rest(dY, kept, weight, bias), dY
                 return batch_norm_gradients_from_output(dY, kept, self.var, weight, bias, self.eps)
@@ -186,11 +211,17 @@ class BatchNorm(Function):
                 return *self._rest(dY, given, weight, None), dY
             rectified = None
             if self.rectifier is not None:
-                bias, Y = (None, *sign) if self.sign_from_Y else (*sign, None)
+                bias, Y = (None, self.half or sign[0]) if self.sign_from_Y else (*sign, None)
                 rectified = Rectified(self.rectifier, bias, Y)
             return batch_norm_gradients(dY, given, self.mean, self.var, weight, self.eps, self.batch, rectified)
         finally:
             HALVES.reset(token)
+
+    def _kept_output(self) -> tuple[KeptOutput, Array, Array]:
+        """The arrays that are kept in place of X, weight and bias."""
+        Y, weight, bias, *residual = self.saved
+        kept = KeptOutput(self.half or Y, residual[0] if residual else None, self.rectifier or IDENTITY)
+        return kept, weight, bias
 
     def _rest(
         self, dZ: Array, kept: Array | RectifiedInput | KeptOutput, weight: Array, bias: Array | None
@@ -202,6 +233,20 @@ class BatchNorm(Function):
             dZ, part, kept, self.mean, self.var, weight, bias, self.eps
         )
         return result
+
+
+def may_keep_output(dtype: np.dtype[Any], rectifier: Rectifier | None) -> bool:
+    """True if in this memory mode the output, or its copy, may take the place of the input: it can be undone."""
+    undone = rectifier is None or (rectifier.slope >= SMALLEST_SLOPE and rectifier.bound == math.inf)
+    return undone and keeps_one_side(dtype)
+
+
+def may_write_half(dtype: np.dtype[Any], rectifier: Rectifier | None, keeps_input: bool) -> bool:
+    """True if a copy of the output saves time in this memory mode, or in "least" memory.
+
+    keeps_input: whether the input stays for other reasons, or is kept because a residual is added.
+    """
+    return memory.name != LEAST or (not keeps_input and may_keep_output(dtype, rectifier))
 
 
 def _is_kept(tensor: Tensor) -> bool:
@@ -289,10 +334,11 @@ def batch_norm(
         return BatchNormPool.apply(x, weight, bias, stats=stats, eps=eps, rectifier=rectifier, shape=shape)
     if x.size:
         added = residual if fits else None
-        half = training and known and memory.name != LEAST and getattr(x._node, "next_reads_half", False)
+        stays = memory.name != FAST and x._node is not None and x._node.keeps_own_output
+        half = training and known and getattr(x._node, "next_reads_half", False)
+        half = half and may_write_half(x.dtype, rectifier, stays or added is not None)
         if half and added is not None:
             forget_stale_magnitude(added)
-        stays = memory.name != FAST and x._node is not None and x._node.keeps_own_output
         options = {"stats": stats, "eps": eps, "rectifier": rectifier, "input_stays": stays}
         token = HALVES.set(half)
         try:

@@ -17,7 +17,7 @@ from alpha.core.primitive import Array
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArguments
 from alpha.ops.conv2d.magnitudes import found_beside, magnitude_parts, with_magnitude
 from alpha.ops.conv2d.problem import Given
-from alpha.ops.kernel.casts import CUDA_TYPES, require_float32, require_same_float, vector_width
+from alpha.ops.kernel.casts import CUDA_TYPES, HalfAlone, require_float32, require_same_float, vector_width
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, ScalarArg, State
 from alpha.ops.kernel.rectifier import (
     FROM_OUTPUT,
@@ -159,10 +159,11 @@ def gradients(
     if rectified is not None:
         rectifier = rectified.rectifier
         sign = FROM_X if Y is None else FROM_Y
-        given |= {"bias": rectified.bias} if Y is None else {"Y": Y}
-    dtype, vector, num_sms = _sizes(*given.values())[2:]
+        given |= {"bias": rectified.bias} if Y is None else _kept(Y)
+    dtype, vector, num_sms = _sizes(*_read(given))[2:]
     beside = found_beside(X, X.shape, vector, may_be_half=batch and (behind is None or behind.slope <= 1))
-    plan = plan_gradients(X.shape, dtype, vector, num_sms, beside, batch, Rectifiers(sign, rectifier, behind))
+    rectifiers = Rectifiers(sign, rectifier, behind, "Y magnitude" in given)
+    plan = plan_gradients(X.shape, dtype, vector, num_sms, beside, batch, rectifiers)
     found = plan.launch(device, {**given, "eps": float(eps)})
     return *_gradients(found), dY if sign == NOT_RECTIFIED else found.get("dZ")
 
@@ -171,16 +172,16 @@ def gradients_from_output(
     dY: Array, kept: KeptOutput, var: Array, weight: Array, bias: Array, eps: float
 ) -> tuple[Array, Array, Array, Array | None]:
     Y, residual, rectifier = kept
-    given = {"dY": dY, "Y": Y, "var": var, "weight": weight, "bias": bias}
+    require_float32("batch_norm", dY, Y, var, weight, bias, *([] if residual is None else [residual]))
+    given = {"dY": dY, "var": var, "weight": weight, "bias": bias, **_kept(Y)}
     if residual is not None:
         given["residual"] = residual
-    for array in given.values():
-        require_float32("batch_norm", array)
     sign = FROM_OUTPUT if residual is None else FROM_SUM
-    dtype, vector, num_sms = _sizes(Y, *given.values())[2:]
-    beside = found_beside(Y, Y.shape, vector)
-    plan = plan_gradients(Y.shape, dtype, vector, num_sms, beside, True, Rectifiers(sign, rectifier))
-    found = plan.launch(Y.device, {**given, "eps": float(eps), "smallest": SMALLEST_WEIGHT})
+    dtype, vector, num_sms = _sizes(*_read(given))[2:]
+    beside = found_beside(dY, dY.shape, vector)
+    rectifiers = Rectifiers(sign, rectifier, half="Y magnitude" in given)
+    plan = plan_gradients(dY.shape, dtype, vector, num_sms, beside, True, rectifiers)
+    found = plan.launch(dY.device, {**given, "eps": float(eps), "smallest": SMALLEST_WEIGHT})
     return *_gradients(found), found.get("dZ")
 
 
@@ -200,17 +201,29 @@ def gradients_begun(
         kept, behind = kept
     if isinstance(kept, KeptOutput):
         slope = kept.rectifier.slope
-        given |= {"Y": kept.Y, "bias": bias} | ({} if kept.residual is None else {"residual": kept.residual})
+        require_same_float("batch_norm", dZ, kept.Y, *([] if kept.residual is None else [kept.residual]))
+        given |= {"bias": bias, **_kept(kept.Y)} | ({} if kept.residual is None else {"residual": kept.residual})
     else:
+        require_same_float("batch_norm", dZ, kept)
         given |= {"X": kept, "mean": mean}
-    require_same_float("batch_norm", *(given[name] for name in ("dZ", "X", "Y", "residual") if name in given))
-    dtype, vector = _sizes(*given.values())[2:4]
+    dtype, vector = _sizes(*_read(given))[2:4]
     limited = dZ.magnitude is not None and (behind is None or behind.slope <= 1)
     beside = found_beside(dZ, dZ.shape, vector, may_be_half=limited)
-    plan = plan_begun(dZ.shape, dtype, vector, beside, "X" in given, "residual" in given, part.shape[1], behind)
+    form = BegunForm("X" in given, "residual" in given, "Y magnitude" in given, part.shape[1], behind)
+    plan = plan_begun(dZ.shape, dtype, vector, beside, form)
     given["most"] = dZ.magnitude
     numbers = {"part": part, "eps": float(eps), "smallest": SMALLEST_WEIGHT, "slope": slope}
     return _gradients(plan.launch(dZ.device, {**given, **numbers}))
+
+
+def _read(given: dict[str, Any]) -> list[Array]:
+    """The operands of which threads read packs."""
+    return [array for name, array in given.items() if name != "Y magnitude"]
+
+
+def _kept(Y: Array | HalfAlone) -> dict[str, Array]:
+    """Y, or its fp16 copy and the magnitude of that, as operands of a launch."""
+    return {"Y": Y.copy, "Y magnitude": Y.magnitude} if isinstance(Y, HalfAlone) else {"Y": Y}
 
 
 def _gradients(found: dict[str, Array]) -> tuple[Array, Array, Array]:
@@ -353,7 +366,7 @@ def plan_gradients(
     rectifiers: with the signs FROM_Y and FROM_SUM, dZ is made, too, and dX comes from it.
     """
     R, C = math.prod(shape[:-1]), shape[-1]
-    sign, rectifier, _ = rectifiers
+    sign, rectifier, *_ = rectifiers
     if sign != NOT_RECTIFIED:
         vector = min(vector, 4)  # wider packs of so many numbers per column do not fit the registers
     block, tiles, lanes = _columns(R, C, vector)
@@ -375,12 +388,15 @@ def plan_gradients(
         "gradient_sums",
         (tiles, splits),
         block,
-        (ArrayArg("dw"), ArrayArg("db"), dZ, *part, *rows_read, *numbers, *constants, R, C, segment, *limit),
-        {**_macros(dtype, vector), "RECTIFIED": sign, "LIMIT": int(limited)},
+        (
+            *(ArrayArg("dw"), ArrayArg("db"), dZ, *part, *rows_read, *numbers, *constants, R, C, segment, *limit),
+            ArrayArg("Y magnitude") if rectifiers.half else None,
+        ),
+        {**_macros(dtype, vector), "RECTIFIED": sign, "LIMIT": int(limited), "Y_HALF": int(rectifiers.half)},
     )
     operands = dZ or ArrayArg("dY"), X, Y if undone else None, residual, *numbers
     if sign == FROM_Y:
-        rectifiers = rectifiers._replace(sign=NOT_RECTIFIED)
+        rectifiers = rectifiers._replace(sign=NOT_RECTIFIED, half=False)
     form = _GradientForm(shape, dtype, vector, beside, batch, rectifiers)
     gradient, outputs = _input_gradient(form, operands, constants)
     if has_dZ:
@@ -396,11 +412,13 @@ class Rectifiers(NamedTuple):
         sign: where the sign of what the one before the output was given is from.
         rectifier: that one.
         behind: the one that has made X, if dX is the gradient of what that was given.
+        half: whether Y is an fp16 copy.
     """
 
     sign: int
     rectifier: Rectifier
     behind: Rectifier | None = None
+    half: bool = False
 
 
 class _GradientForm(NamedTuple):
@@ -419,7 +437,7 @@ def _input_gradient(
 ) -> tuple[KernelLaunch, dict[str, Buffer]]:
     """The launch that makes dX of dY or dZ, "dw" and "db", and the outputs of the plan."""
     R, C = math.prod(form.shape[:-1]), form.shape[-1]
-    vector, (sign, _, behind) = min(form.vector, 4), form.rectifiers
+    vector, (sign, _, behind, half_Y) = min(form.vector, 4), form.rectifiers
     block, tiles, lanes = _columns(R, C, vector)
     rows = 8 * lanes
     meeting, found, outputs = magnitude_parts(form.beside == Given.MAGNITUDE, beside="dw")
@@ -436,35 +454,43 @@ def _input_gradient(
             *map(np.float32, behind or IDENTITY),
             *(R, C, rows, int(form.batch)),
             *half,
+            ArrayArg("Y magnitude") if half_Y else None,
         ),
         {
             **_macros(form.dtype, vector),
             "RECTIFIED": sign,
             "BEHIND": int(behind is not None),
             "HALF": int(form.beside == Given.HALF),
+            "Y_HALF": int(half_Y),
             **found,
         },
     )
     return launch, {**outputs, **_numbers(C, "dw", "db"), "dX": Buffer(form.shape, form.dtype)}
 
 
+class BegunForm(NamedTuple):
+    """Facts about a gradient whose first step was taken; see `plan_begun`.
+
+    Attributes:
+        has_X: otherwise Y, and a `residual` if there is one, take the place of X.
+        half, behind: see `Rectifiers`.
+        parts: of the rows, over which a convolution has added up channels.
+    """
+
+    has_X: bool
+    residual: bool
+    half: bool
+    parts: int
+    behind: Rectifier | None
+
+
 @functools.lru_cache(maxsize=4096)
-def plan_begun(
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    vector: int,
-    beside: Given,
-    has_X: bool,
-    residual: bool,
-    parts: int,
-    behind: Rectifier | None,
-) -> Plan:
-    """Plan of dw and db from the sums that a convolution has found over `parts` parts of the rows, and of dX from dZ.
+def plan_begun(shape: tuple[int, ...], dtype: np.dtype[Any], vector: int, beside: Given, begun: BegunForm) -> Plan:
+    """Plan of dw and db from the sums that a convolution has found, and of dX from dZ.
 
     beside: what is made of dX, too. A copy in fp16 needs "most", the magnitude of dZ.
-    has_X: otherwise Y, and a residual if there is one, take the place of X.
-    behind: see `Rectifiers`.
     """
+    has_X, residual, half_Y, parts, behind = begun
     C = shape[-1]
     sign = NOT_RECTIFIED if has_X else FROM_SUM
     limit: tuple[Any, ...] = (None, None, 0, None, None)
@@ -476,13 +502,13 @@ def plan_begun(
         -(-C // MERGE[0]),
         MERGE,
         (*map(ArrayArg, ("dw", "db", "part", "var")), ScalarArg("eps"), C, parts, *limit),
-        {**_macros(dtype, min(vector, 4)), "RECTIFIED": sign, "LIMIT": int(beside == Given.HALF)},
+        {**_macros(dtype, min(vector, 4)), "RECTIFIED": sign, "LIMIT": int(beside == Given.HALF), "Y_HALF": 0},
     )
     sides = (ArrayArg("X"), None) if has_X else (None, ArrayArg("Y"))
     mean, bias = (ArrayArg("mean"), None) if has_X else (None, ArrayArg("bias"))
     numbers = mean, ArrayArg("var"), ArrayArg("weight"), bias
     operands = ArrayArg("dZ"), *sides, ArrayArg("residual") if residual else None, *numbers
     constants = ScalarArg("eps"), ScalarArg("smallest"), ScalarArg("slope"), np.float32(math.inf)
-    form = _GradientForm(shape, dtype, vector, beside, True, Rectifiers(sign, IDENTITY, behind))
+    form = _GradientForm(shape, dtype, vector, beside, True, Rectifiers(sign, IDENTITY, behind, half_Y))
     gradient, outputs = _input_gradient(form, operands, constants)
     return Plan("batch_norm_gradients", (merge, gradient), outputs)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from alpha.autograd.memory_mode import FAST, LEAST
+from alpha.autograd.memory_mode import FAST
 from alpha.autograd.memory_mode import setting as memory
 from alpha.core.numerics import BFLOAT16, get_precision, is_floating
 from alpha.core.primitive import Array
@@ -30,7 +30,7 @@ from alpha.ops.kernel.casts import product_type, require_float32, require_same_f
 from alpha.ops.kernel.options import Lengths
 from alpha.ops.kernel.plan import Plan
 from alpha.ops.kernel.rectifier import Rectifier
-from alpha.ops.normalization.batch_norm import BatchNorm
+from alpha.ops.normalization.batch_norm import BatchNorm, may_write_half
 from alpha.ops.normalization.batch_norm_cuda import plan_apply, plan_merge, plan_statistics
 from alpha.ops.normalization.batch_norm_primitives import BatchStatistics, batch_norm_training
 from alpha.runtime.cuda.cuda_device import CudaDevice
@@ -148,15 +148,18 @@ def conv_batch_norm(
     (X, W, b), tensors = conv.take(operands)
     (weight, bias, added), others = norm.take(given)
     X, W = conv.begin(X, W, b, shape, 1.0, magnitude_of(operands[0]))
-    if residual is not None and conv.next_reads_half:
-        forget_stale_magnitude(residual)
     wanted = StatisticsArguments(*stats.arrays, stats.momentum)
-    smallest = 0.0
+    smallest, made = 0.0, X.dtype
     if memory.name != FAST:
         made = product_type("conv2d", conv.precision, X.dtype, W.dtype, not isinstance(X, np.ndarray))
         smallest = norm.begin(made, rectifier)
+    # as one after the other, which ask the node of z: there is none without a gradient
+    half = conv.next_reads_half and True in conv.needs_input_grad
+    half = half and may_write_half(made, rectifier, residual is not None)
+    if half and residual is not None:
+        forget_stale_magnitude(residual)
     n = Normalization(wanted, weight, bias, eps, added, rectifier, smallest)
-    token = HALVES.set(conv.next_reads_half and memory.name != LEAST)
+    token = HALVES.set(half)
     try:
         with conv.magnitudes:
             Z, Y, norm.mean, norm.var = convolved_and_normalized(X, W, shape, conv.precision, b, n)
@@ -168,7 +171,7 @@ def conv_batch_norm(
     z = conv.give(Z, operands, tensors)
     norm.needs_input_grad = (z._requires_grad, *norm.needs_input_grad)
     norm.eps, norm.batch = eps, True
-    norm.keep(Z, weight, bias, Y, added is not None, rectifier)
+    norm.keep(Z, weight, bias, Y, added, rectifier)
     return norm.give(Y, (z, *given), (z, *others))
 
 

@@ -97,13 +97,30 @@ class OwnContext:
 
     def __enter__(self) -> None:
         self.lost = True
-        self._find(self._place)
-        self._before.append(ctypes.c_void_p(self._found.value))
+        before = self._current()
+        if (
+            before.value is None
+        ):  # pycuda takes the current one from the driver's stack before it puts another one there
+            self._set(ctypes.c_void_p(self._context.handle))
         self._context.push()  # onto pycuda's stack, too: what pycuda makes now belongs to this context
+        self._before.append(before)
 
     def __exit__(self, *_: object) -> None:
         drv.Context.pop()
         self._set(self._before.pop())
+
+    def leave(self) -> None:
+        """Take the context from pycuda's stack of this thread; another one that is current stays so."""
+        current = self._current()
+        if current.value is None:
+            self._set(ctypes.c_void_p(self._context.handle))
+        drv.Context.pop()
+        if current.value != self._context.handle:
+            self._set(current)
+
+    def _current(self) -> ctypes.c_void_p:
+        self._find(self._place)
+        return ctypes.c_void_p(self._found.value)
 
 
 def of_range(driver: Any, call: Callable[[int], Any], wait: bool = False) -> Callable[[int], Any]:
@@ -206,7 +223,7 @@ class PycudaDriver:
 
     def _leave(self) -> None:
         """Take the context from the stack of this thread, which may end now."""
-        drv.Context.pop()
+        self.context.leave()
 
     @guarded
     def memory_info(self) -> tuple[int, int]:
@@ -421,6 +438,7 @@ class PycudaDriver:
             self._branch = drv.Stream(NON_BLOCKING)
         self._stream = self._branch if beside else self._main
 
+    @guarded
     def outside_capture(self, function: Callable[[], T]) -> T:
         if self._side is None:  # kept: garbage may be collected on a thread on which pycuda cannot destroy a stream
             self._side = drv.Stream(NON_BLOCKING)

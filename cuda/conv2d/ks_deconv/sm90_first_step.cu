@@ -12,9 +12,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS) ks_deconv_fi
     const unsigned* __restrict__ absmax_a, const unsigned* __restrict__ absmax_b, const WorkTile* __restrict__ schedule,
     int count, int raster_order, float* workspace, unsigned* semaphores, const float* __restrict__ filter, float* sums,
     int parts, unsigned* magnitude, unsigned* state, const T* __restrict__ other, const T* __restrict__ X,
-    const T* __restrict__ Y, const T* __restrict__ residual, const float* __restrict__ mean,
-    const float* __restrict__ var, const float* __restrict__ weight, const float* __restrict__ bias, float eps,
-    float smallest, float slope, float bound, Shape s) {
+    const Kept* __restrict__ Y, const T* __restrict__ residual, const unsigned* __restrict__ Y_magnitude,
+    const float* __restrict__ mean, const float* __restrict__ var, const float* __restrict__ weight,
+    const float* __restrict__ bias, float eps, float smallest, float slope, float bound, Shape s) {
   GemmProblem p = deconv_problem(s);
   p.A = dY;
   p.B = C;
@@ -28,7 +28,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALPHA_BLOCKS) ks_deconv_fi
   p.filter = filter;
   p.statistics = sums;
   p.statistics_parts = parts;
-  const FirstStep step(
-      {{other, X, Y, residual}, {mean, var, weight, bias, eps, smallest, slope, bound}, {magnitude, state}});
+  const FirstStep step({{other, X, Y, residual, Y_magnitude},
+                        {mean, var, weight, bias, eps, smallest, slope, bound},
+                        {magnitude, state}});
   run_output_tiles(p, schedule, step, DeconvTaps{s});
 }

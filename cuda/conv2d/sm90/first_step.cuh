@@ -29,6 +29,17 @@ class RowPairs {
       }
     }
   }
+  // The same of Y as a copy in fp16, beside a T of 4 bytes: a word for each pair.
+  __device__ __forceinline__ void load_copy(const uint16_t* row, int columns, int t) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const bool inside = row != nullptr && i * 8 < columns;
+      words[i] = inside ? *reinterpret_cast<const uint32_t*>(row + i * 8 + t * 2) : 0;
+    }
+  }
+  __device__ __forceinline__ Pack<float, 2> kept(int i, float factor) const {
+    return Y_HALF ? kept_pair(words[i], factor) : pair(i);
+  }
   // Waits for what was read. All lanes of a warp call it.
   __device__ __forceinline__ void arrange(int t) {
     if constexpr (sizeof(T) == 2) transpose_quad(words, t);
@@ -57,8 +68,8 @@ class FirstStep {
   // Everything is read before the products begin, if the registers hold it beside the sums, so that nobody waits for
   // it. Otherwise the rows are brought to the L2 cache then, and read in groups, of which DEPTH are under way at a
   // time.
-  static constexpr int WORDS = MI * GROUPS * int(sizeof(Group)) / 4, SUMS_HELD = MI * R * (IS_FP16 ? 2 : 1),
-                       SPARE = CONSUMER_REGISTERS - 56 - SUMS_HELD;
+  static constexpr int WORDS = MI * GROUPS * ROWS * (4 * MAPS - 2 * (Y_HALF && READS_Y)),
+                       SUMS_HELD = MI * R * (IS_FP16 ? 2 : 1), SPARE = CONSUMER_REGISTERS - 56 - SUMS_HELD;
   static constexpr bool AT_ONCE = WORDS <= SPARE;
   static constexpr int MOST = SUMS_HELD < 128 ? 4 / MAPS : 1, DEPTH = MOST < 1 ? 1 : MOST;
 
@@ -91,8 +102,8 @@ class FirstStep {
     } else if (threadIdx.x < BM) {
       const long row = place_of(threadIdx.x);
       if (row < 0) return;
-      const int bytes = min(BN, width) * int(sizeof(T));
-      operands.each_map([&](const T* map) { prefetch_l2(map + row, bytes); });
+      const int columns = min(BN, width);
+      operands.each_map([&](const auto* map) { prefetch_l2(map + row, columns * int(sizeof(*map))); });
     }
   }
 
@@ -105,6 +116,7 @@ class FirstStep {
     if (SUMS && first) describe_columns(shared, j0, width);
     const Unscale unscale = IS_FP16 ? Unscale(half_scale(*p.absmax_a), half_scale(*p.absmax_b)) : Unscale();
     const KnownRectifier<float, SLOPED> rectifier(operands.columns.slope, operands.columns.bound);
+    const float factor = READS_Y ? kept_factor(operands.maps.Y_magnitude) : 1;
     long places[MI][ROWS];
 #pragma unroll
     for (int m = 0; m < MI; m++) {
@@ -123,7 +135,7 @@ class FirstStep {
       ColumnSums sums = {};
 #pragma unroll
       for (int m = 0; m < MI; m++) {
-        take(shared, ahead[m][q], sum[m], sums, unscale, rectifier, q);
+        take(shared, ahead[m][q], sum[m], sums, unscale, rectifier, factor, q);
         constexpr int ALL = MI * GROUPS;
         const int n = q * MI + m + DEPTH;
         if (AT_ONCE) continue;
@@ -187,8 +199,12 @@ class FirstStep {
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
       int m = 0;
-      operands.each_map([&](const T* map) {
-        group[i][m++].load(places[i] < 0 ? nullptr : map + places[i] + q * GROUP_COLUMNS, width - q * GROUP_COLUMNS, t);
+      operands.each_map([&](const auto* map) {
+        const auto* row = places[i] < 0 ? nullptr : map + places[i] + q * GROUP_COLUMNS;
+        if constexpr (sizeof(*map) < sizeof(T))
+          group[i][m++].load_copy(row, width - q * GROUP_COLUMNS, t);
+        else
+          group[i][m++].load(row, width - q * GROUP_COLUMNS, t);
       });
     }
   }
@@ -199,7 +215,8 @@ class FirstStep {
 
   // Makes dZ of the q-th group of columns, of 64 rows.
   __device__ __forceinline__ void take(const Shared& shared, Group& group, float (&sum)[R], ColumnSums& sums,
-                                       const Unscale& unscale, const KnownRectifier<float, SLOPED>& rectifier, int q) {
+                                       const Unscale& unscale, const KnownRectifier<float, SLOPED>& rectifier,
+                                       float factor, int q) {
     const int t = hide_from_optimizer(threadIdx.x) % 4;
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
@@ -218,7 +235,8 @@ class FirstStep {
 #pragma unroll
       for (int i = 0; i < ROWS; i++) {
         float *values = &sum[fragment * 4 + i * 2], *v = &sums[f / 2][f % 2 * 2];
-        GradientRow row = take_pairs([&](int m) { return group[i][m].pair(f); });
+        GradientRow row =
+            take_pairs([&](int m) { return group[i][m].pair(f); }, [&](int m) { return group[i][m].kept(f, factor); });
 #pragma unroll
         for (int e = 0; e < 2; e++) {
           const float dX = IS_FP16 ? unscale(values[e]) : values[e];

@@ -146,7 +146,7 @@ class FirstStep {
       const bool inside = j0 + column < p.GN && rows.inside(block * 16, row);
       const long place = inside ? rows.place(block * 16, row) + column : 0;
       int i = 0;
-      operands.each_map([&](const T* map) {
+      operands.each_map([&](const auto* map) {
         cp_async<16>(shared_address(&staged.words[threadIdx.x / 32][block % DEPTH][i++][staged_word(row, half)]),
                      map + place, inside ? 16 : 0);
       });
@@ -167,11 +167,12 @@ class FirstStep {
       normalized.mean.v[e] = shared.mean[channel], normalized.scale.v[e] = shared.scale[channel];
       normalized.bias.v[e] = undone.bias.v[e] = shared.bias[channel], undone.inverse.v[e] = shared.scale[channel];
     }
-    GradientRow row = take_pairs([&](int map) {
+    auto pair_of = [&](int map) {
       Pack<float, 2> pair;
       widen_pair(read[map][i], pair.v[0], pair.v[1]);
       return pair;
-    });
+    };
+    GradientRow row = take_pairs(pair_of, pair_of);
 #pragma unroll
     for (int e = 0; e < 2; e++) {
       const float dX = inside[e] ? values[e] : 0.f;  // what is outside adds nothing

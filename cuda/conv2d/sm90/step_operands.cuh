@@ -7,16 +7,17 @@
 // FROM_OUTPUT and FROM_SUM of dZ (X - mean) / sqrt(var + eps). There is one part per block among those that share
 // output channels, or with SPLIT_K 1 one per tile of output pixels and images. Rows are added in a fixed order.
 //
-// other, X, Y, residual: arrays of the form of dX, of TYPE; mean, var, weight, bias (GN,). Those that RECTIFIED and the
-// macros do not ask for may be null.
+// other, X, Y, residual: arrays of the form of dX, of TYPE, with Y_HALF 1 Y as an fp16 copy, whose scale follows from
+// Y_magnitude (batchnorm/kept_output.cuh); mean, var, weight, bias (GN,). Those that RECTIFIED and the macros do not
+// ask for may be null.
 // Macros: TYPE float | bfloat16, that of dX; VECTOR 2; RECTIFIED; SLOPED (1: the slope is not 0); SUMS; OTHER (1: other
 // is added); MAGNITUDE (1: `magnitude` gets the bits of the largest finite magnitude of dZ, and the blocks meet in two
-// words `state`, which are 0 before and again at the end). With SUMS 0, RECTIFIED is FROM_Y.
+// words `state`, which are 0 before and again at the end). With SUMS 0, RECTIFIED is FROM_Y. Y_HALF as above.
 // Static shared memory: FirstStep::Shared, of sm90/first_step.cuh or, with PING_PONG 1, of
 // sm90/first_step_channels.cuh.
 // Needs GN in whole packs of 8.
 #pragma once
-#include "batchnorm/gradient_rows.cuh"
+#include "batchnorm/kept_output.cuh"
 #include "conv2d/sm90/largest.cuh"
 
 constexpr bool OTHER = ALPHA_OTHER, SLOPED = ALPHA_SLOPED, STEP_SUMS = ALPHA_SUMS;
@@ -29,7 +30,10 @@ static_assert(STEP_SUMS || RECTIFIED == FROM_Y, "without sums there is a rectifi
 // What a first step is given.
 struct StepOperands {
   struct Maps {
-    const T *other, *X, *Y, *residual;
+    const T *other, *X;
+    const Kept* Y;
+    const T* residual;
+    const unsigned* Y_magnitude;
   } maps;
   struct Columns {
     const float *mean, *var, *weight, *bias;
@@ -51,14 +55,14 @@ struct StepOperands {
   __device__ __forceinline__ const float* bias_of_z() const { return RECTIFIED == FROM_X ? columns.bias : nullptr; }
 };
 
-// The pairs of all maps: pair_of(i) is that of the i-th map that is read.
-template <class PairOf>
-__device__ __forceinline__ GradientRow take_pairs(PairOf pair_of) {
+// The pairs of all maps: pair_of(i) is that of the i-th map that is read, and kept_of(i) that of Y.
+template <class PairOf, class KeptPairOf>
+__device__ __forceinline__ GradientRow take_pairs(PairOf pair_of, KeptPairOf kept_of) {
   GradientRow row = {};
   int i = 0;
   if (OTHER) row.g = pair_of(i++);
   if (READS_X) row.x = pair_of(i++);
-  if (READS_Y) row.y = pair_of(i++);
+  if (READS_Y) row.y = kept_of(i++);
   if (READS_RESIDUAL) row.residual = pair_of(i++);
   return row;
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 import threading
 import time
 import weakref
@@ -267,6 +268,14 @@ def test_a_thread_that_asks_where_another_one_is_keeps_nothing_of_it() -> None:
         asking.join()
     assert f"{__file__}:{work.__code__.co_firstlineno + 3}" in found
     assert lines_of(0) == []
+
+
+def test_a_rank_without_room_for_files_reports_without_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    assert lines_of(threading.get_ident()) == []
 
 
 def test_the_first_cause_stays() -> None:

@@ -276,7 +276,7 @@ def first_step(on: CudaDevice) -> Bits:
     """The first step of a batch normalisation's gradient, taken by the input gradient of a convolution."""
     row = next(row for row in CONFIGURATIONS if row.name == "ks_deconv_sm90_fp16x3_128x64")
     given = {name: on.upload(a) for name, a in OF_STEP.items()}
-    step = conv2d_steps.step_of((FROM_X, True, True), Rectifier(0.2), given)
+    step = conv2d_steps.step_of(conv2d_steps.Form(FROM_X, True, True), Rectifier(0.2), given)
     found = conv2d_steps.launch_step(row, (given["dY"], given["W"]), STEP_SHAPE, step, on)
     assert found is not None
     return [on.download(array).tobytes() for array in found.values()]

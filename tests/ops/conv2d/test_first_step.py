@@ -8,7 +8,7 @@ import conv2d_geometry
 import conv2d_steps as steps
 import numpy as np
 import pytest
-from conv2d_cases import arrays_of, hopper, operands, reordered
+from conv2d_cases import hopper, operands, reordered
 from helpers import sample_names, sample_of
 
 import alpha
@@ -48,7 +48,7 @@ def test_a_step_is_what_it_says(row: Configuration) -> None:
         cases += [(steps.TRANSPOSED, form) for form in (widest if row.name in SAMPLE else [widest[turn % len(widest)]])]
     taken = 0
     for s, form in dict.fromkeys(cases):
-        if steps.is_asked_for(form, arrays_of(row)):
+        if steps.is_asked_for(form, row):
             judged = steps.judge(row, s, form, hopper())
             assert judged.fault is None, judged.fault
             taken += judged.taken
@@ -59,7 +59,7 @@ def test_a_step_is_what_it_says(row: Configuration) -> None:
 @pytest.mark.slow
 def test_a_step_beside_a_filter_that_is_transposed() -> None:
     row = next(v for v in TAKERS if v.name == "ks_deconv_sm90_tf32_128x64")
-    for form in ((FROM_SUM, True, True), (FROM_Y, False, False)):
+    for form in (steps.Form(FROM_SUM, True, True), steps.Form(FROM_Y, False, False)):
         assert steps.judge(row, steps.TRANSPOSED, form, hopper()) == steps.Judged(True)
 
 
@@ -77,7 +77,7 @@ def test_the_order_of_blocks_changes_no_bit() -> None:
     results = []
     for device in (hopper(), reordered("sm_90a"), reordered("sm_90a", 2)):
         given = {name: device.upload(a) for name, a in arrays.items()}
-        step = steps.step_of((FROM_X, True, True), steps.rectifier_of(FROM_X), {**given, "Y": given["X"]})
+        step = steps.step_of(steps.Form(FROM_X, True, True), steps.rectifier_of(FROM_X), {**given, "Y": given["X"]})
         found = steps.launch_step(row, (device.upload(dY), device.upload(W)), s, step, device)
         assert found is not None
         results.append([device.download(found[name]).tobytes() for name in ("dX", "part")])

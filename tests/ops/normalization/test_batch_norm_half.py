@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import half_cases
 import numpy as np
 import pytest
@@ -76,7 +78,7 @@ def test_the_limit_is_reached_by_one_row_that_differs(case: Case) -> None:
 def test_weights_of_any_size(case: Case, scale: float) -> None:
     operands = Operands.draw()
     changed = {"weight": operands.weight * np.float32(scale), "bias": operands.bias * np.float32(scale)}
-    if "output" in case.name or case.name == "gradients, begun, residual":  # the output is that of other weights
+    if "output" in case.name:  # the output is that of other weights
         return
     values, limit = check(hopper(), case, operands, **changed)
     assert largest(values) <= limit * (1 + 1e-6) or scale == 0
@@ -106,6 +108,39 @@ def test_a_limit_above_all_floats(case: Case) -> None:
     if case.forward:
         assert np.isfinite(values).all()
         assert largest(values) <= limit
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "copy" in case.name], ids=str)
+@pytest.mark.parametrize("off", [0, 4], ids=["packs", "single elements"])
+def test_gradients_from_a_copy_are_those_from_what_it_holds(case: Case, off: int) -> None:
+    """A thread takes one element at a time of a gradient that begins anywhere."""
+    name = case.name.replace("from a copy of the output", "from the output").replace("from a copy", "from Y")
+    twin = next(other for other in CASES if other.name == name)
+    device, operands = hopper(), Operands.draw(LARGE)
+
+    def result(each: Case, **changed: np.ndarray) -> np.ndarray:
+        def call(a: dict[str, Any]) -> Array:
+            if off:
+                flat = device.empty((a["dY"].size + 1,), np.float32)
+                part = flat.slice_rows(1, flat.size).reshape(a["dY"].shape)
+                device.write(part, device.download(a["dY"]))
+                part.magnitude, a["dY"] = a["dY"].magnitude, part
+            return each.call(a)
+
+        return device.download(Case(each.name, call).run(device, operands, **changed))
+
+    found, expected = result(case, Y=held(operands.Y)), result(twin, Y=held(operands.Y))
+    np.testing.assert_array_equal(found, expected)
+    exact = result(twin)
+    error = np.linalg.norm(found - exact) / np.linalg.norm(exact)
+    assert error < 3e-4
+    assert error > 0 or case.name == "gradients, sign from a copy"
+
+
+def held(a: np.ndarray) -> np.ndarray:
+    """The numbers that the copy of an array holds."""
+    scale = np.float32(2.0 ** (15 - np.frexp(4 * np.abs(a).max())[1]))
+    return (a * scale).astype(np.float16).astype("float32") / scale
 
 
 def test_relu6_bounds_the_limit() -> None:

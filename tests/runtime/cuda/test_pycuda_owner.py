@@ -53,6 +53,7 @@ class Contexts:
     """
 
     changes: ClassVar[list[tuple[str, int]]] = []
+    depths: ClassVar[dict[int, int]] = {}  # of pycuda's stacks, by thread
     current: ClassVar[int | None] = None
 
     handle = OWN
@@ -60,7 +61,12 @@ class Contexts:
     @classmethod
     def note(cls, change: int) -> None:
         cls.changes.append((threading.current_thread().name, change))
-        cls.current = OWN  # also behind a pop: the driver's own context lies at the bottom
+        thread = threading.get_ident()
+        depth = cls.depths.get(thread, 0)
+        # pycuda first takes what is current from the driver's stack, if its own has something
+        assert depth == 0 or cls.current is not None, "invalid context"
+        cls.depths[thread] = depth + change
+        cls.current = OWN if cls.depths[thread] else None
 
     @classmethod
     def push(cls) -> None:
@@ -175,6 +181,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaDevice]:
     monkeypatch.setattr(driver, "bindings", None)  # it would reserve addresses of a real GPU
     monkeypatch.setattr(driver, "driver_call", Contexts.call)
     monkeypatch.setattr(Contexts, "current", None)
+    monkeypatch.setattr(Contexts, "depths", {})
     device = CudaDevice(driver.PycudaDriver())
     yield device
     device.close()
@@ -231,6 +238,7 @@ def test_a_thread_that_has_a_turn_has_the_context_on_its_stack(gpu: CudaDevice) 
     thread = threading.Thread(target=work, name="worker")
     thread.start()
     thread.join(child.HANG_S)
+    Contexts.current = OWN  # which is that of the worker until here
     with gpu.turn():
         assert gpu.download(x[1]).tolist() == [0, 1, 2, 3, 4]
     assert Contexts.changes == [("worker", 1), ("worker", -1)] * 2
@@ -322,6 +330,7 @@ def work(driver: Any, folder: Path) -> dict[str, Callable[[], Any]]:
         "load": lambda: driver.load(image),
         "function": lambda: driver.function(module, "entry", 0),
         "launch": lambda: driver.launch(function, (1, 1, 1), (32, 1, 1), 0, (b"", [])),
+        "outside_capture": lambda: driver.outside_capture(lambda: driver.fill(address, 0, 64)),
         "switch": lambda: [driver.switch(True), driver.switch(False)],
         "synchronize": driver.synchronize,
         "record_event": driver.record_event,
@@ -334,7 +343,7 @@ def in_own_context(stream: int) -> None:
 
 
 # what they do is in no context, or the calls that they make are those of other methods
-IN_NONE = {"raw_memory", "compile", "is_compiled", "encode_tiled_map", "outside_capture"}
+IN_NONE = {"raw_memory", "compile", "is_compiled", "encode_tiled_map"}
 BY_BINDINGS = {"begin_capture", "end_capture", "abandon_capture", "replay", "free_graph", "begin_times", "end_times"}
 
 
@@ -374,3 +383,21 @@ def test_a_launch_asks_which_context_is_current_once_another_one_was(gpu: CudaDe
     launch()
     assert Contexts.current == OTHER
     assert [change for _, change in Contexts.changes] == [1, -1, 1, -1]
+
+
+@pytest.mark.parametrize("other", [OTHER, None])
+def test_a_turn_leaves_the_context_of_another_library_current(gpu: CudaDevice, other: int | None) -> None:
+    def work() -> None:
+        Contexts.current = None  # as in each new thread
+        with gpu.turn():
+            assert Contexts.current == OWN
+            Contexts.current = other
+        found.append(Contexts.current)
+
+    found: list[int | None] = []
+    gpu.lend()
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(child.HANG_S)
+    gpu.take_back()
+    assert found == [other]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import conv2d_reference as reference
 import numpy as np
@@ -15,6 +15,7 @@ from alpha.ops.conv2d.plan import cuda_target, named_operands, plan_configuratio
 from alpha.ops.conv2d.problem import INPUT, Configuration, ConvProblem, Epilogue
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.step_form import StepForm
+from alpha.ops.kernel.casts import HalfAlone
 from alpha.ops.kernel.rectifier import (
     FROM_OUTPUT,
     FROM_SUM,
@@ -27,25 +28,42 @@ from alpha.ops.kernel.rectifier import (
 )
 from alpha.runtime.cuda.cuda_device import CudaDevice
 
-# where the sign is from, whether channels are added up, whether another gradient is added
-Form = tuple[int, bool, bool]
-FORMS: list[Form] = [
-    (FROM_X, True, False),
-    (FROM_X, True, True),
-    (FROM_Y, True, True),
-    (FROM_OUTPUT, True, False),
-    (FROM_SUM, True, True),
-    (NOT_RECTIFIED, True, False),
-    (FROM_Y, False, False),
-    (FROM_Y, False, True),
+
+class Form(NamedTuple):
+    """The form of a step.
+
+    Attributes:
+        sign: where the sign is from.
+        sums: whether channels are added up.
+        other: whether another gradient is added.
+        half: whether Y is an fp16 copy.
+    """
+
+    sign: int
+    sums: bool
+    other: bool
+    half: bool = False
+
+
+FORMS = [
+    Form(FROM_X, True, False),
+    Form(FROM_X, True, True),
+    Form(FROM_Y, True, True),
+    Form(FROM_OUTPUT, True, False),
+    Form(FROM_SUM, True, True),
+    Form(NOT_RECTIFIED, True, False),
+    Form(FROM_Y, False, False),
+    Form(FROM_Y, False, True),
+    Form(FROM_Y, True, True, True),
+    Form(FROM_OUTPUT, True, False, True),
 ]
 # a form that reads as many arrays as another one, and computes a part of what that computes
-NEEDS_LESS: dict[Form, Form] = {
-    (NOT_RECTIFIED, True, False): (FROM_X, True, False),
-    (FROM_Y, False, False): (FROM_X, True, False),
-    (FROM_Y, False, True): (FROM_X, True, True),
+NEEDS_LESS = {
+    Form(NOT_RECTIFIED, True, False): Form(FROM_X, True, False),
+    Form(FROM_Y, False, False): Form(FROM_X, True, False),
+    Form(FROM_Y, False, True): Form(FROM_X, True, True),
 }
-WIDEST: list[Form] = [(FROM_Y, True, True), (FROM_Y, False, False)]  # read most arrays, with and without sums
+WIDEST = [Form(FROM_Y, True, True), Form(FROM_Y, False, False)]  # read most arrays, with and without sums
 # 2-D maps of one residue and of four, with rows of pixels that no tile fills, and several tiles of channels
 SHAPES = [make(40, (7, 5), (64, 64), (3, 3), p=(1, 1)), make(9, (9, 11), (72, 64), (3, 3), s=(2, 2), p=(1, 1))]
 TRANSPOSED = make(300, (1, 1), (72, 40), (1, 1))  # of one tap: in tf32 the kernel transposes the filter
@@ -53,9 +71,11 @@ EPS, SMALLEST, SLOPE = 1e-5, 1e-5, 0.25
 ERRORS = {"float32": 1e-5, "tf32": 4e-3, "bf16": 1.5e-2}  # allowed, of the largest number of dZ
 
 
-def is_asked_for(form: Form, dtype: np.dtype[Any]) -> bool:
-    """True if a network asks for this form: one that undoes an activation is never asked for in bfloat16."""
-    return dtype != BFLOAT16 or form[0] not in (FROM_OUTPUT, FROM_SUM)
+def is_asked_for(form: Form, row: Configuration) -> bool:
+    """True if a network asks for this form: in bfloat16 no activation is undone, and in tf32 alone there are copies."""
+    if form.half:
+        return row.precision == "tf32"
+    return arrays_of(row) != BFLOAT16 or form.sign not in (FROM_OUTPUT, FROM_SUM)
 
 
 def rectifier_of(sign: int, slope: float = SLOPE) -> Rectifier:
@@ -64,7 +84,7 @@ def rectifier_of(sign: int, slope: float = SLOPE) -> Rectifier:
 
 def step_of(form: Form, rectifier: Rectifier, arrays: dict[str, Any]) -> RectifierStep:
     """The step of a form on arrays: "other", "X", "Y" and "residual", and "mean", "var", "weight" and "bias"."""
-    sign, adds_up, other = form
+    sign, adds_up, other, _ = form
     columns = {name: arrays[name] for name in ("mean", "var", "weight", "bias")} if adds_up else {}
     numbers = {"eps": EPS, "smallest": SMALLEST} if adds_up else {}
     maps = {name: arrays[name] for name in ("X", "Y", "residual")}
@@ -89,8 +109,10 @@ def launch_on_zeros(row: Configuration, s: ConvShape, form: Form, device: CudaDe
     """True if the kernel takes the step, which is launched on zeros: for the record of a dry run."""
     dY, W = (device.zeros(getattr(s, name), arrays_of(row)) for name in ("Y", "W"))
     columns = {name: device.zeros((s.IC,), np.float32) for name in ("mean", "var", "weight", "bias")}
-    maps = {name: device.zeros(s.X, dY.dtype) for name in ("X", "Y", "residual", "other")}
-    step = step_of(form, rectifier_of(form[0]), {**columns, **maps})
+    maps: dict[str, Any] = {name: device.zeros(s.X, dY.dtype) for name in ("X", "Y", "residual", "other")}
+    if form.half:
+        maps["Y"] = copied(maps["Y"], device.zeros(s.X, np.uint16), LIMIT)
+    step = step_of(form, rectifier_of(form.sign), {**columns, **maps})
     return launch_step(row, (dY, W), s, step, device) is not None
 
 
@@ -107,7 +129,7 @@ def arrays_for(s: ConvShape, dtype: np.dtype[Any], seed: int = 0) -> dict[str, n
 
 def expected(form: Form, dX: np.ndarray, slope: float, a: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """DZ and the two sums of each channel, in float64."""
-    sign, _, other = form
+    sign, _, other, _ = form
     Z = a["Z"] if sign in (FROM_X, FROM_OUTPUT) else a["Y"]
     g = dX + a["other"] if other else dX
     dZ = g * np.where(Z > 0, 1, slope)
@@ -115,6 +137,21 @@ def expected(form: Form, dX: np.ndarray, slope: float, a: dict[str, np.ndarray])
     if sign in (FROM_OUTPUT, FROM_SUM):
         centred = centred / np.sqrt(a["var"] + EPS)
     return dZ, np.stack([dZ.sum(axis=(0, 1, 2)), (dZ * centred).sum(axis=(0, 1, 2))])
+
+
+LIMIT, SCALE = 100.0, 2.0**8  # of the magnitudes of what is copied in fp16; 100 times the scale is below 2^15
+
+
+def in_half(a: np.ndarray) -> np.ndarray:
+    """Numbers below `LIMIT` times the scale, as fp16."""
+    return (a * SCALE).astype(np.float16)
+
+
+def copied(array: Any, half: Any, limit: float) -> HalfAlone:
+    """The copy of an array that is left alone, with a limit of its magnitudes."""
+    magnitude = array.device.upload(np.float32([limit]).view(np.uint32))
+    magnitude.half, magnitude.limit = half, True
+    return HalfAlone(array, magnitude)
 
 
 @dataclass(frozen=True)
@@ -141,16 +178,25 @@ class Case:
         dtype = arrays_of(row)
         dY, W = (a.astype(dtype) for a in operands(INPUT, s, "float32"))
         arrays = arrays_for(s, dtype)
-        total = arrays["Z"] + arrays["residual"] if form[0] in (FROM_Y, FROM_SUM) else arrays["Z"]
-        Y = np.where(total > 0, total, rectifier_of(form[0]).slope * total)
-        return cls(row, s, form, dY, W, {**arrays, "Y": Y.astype(dtype).astype("float64")})
+        total = arrays["Z"] + arrays["residual"] if form.sign in (FROM_Y, FROM_SUM) else arrays["Z"]
+        Y = np.where(total > 0, total, rectifier_of(form.sign).slope * total)
+        arrays["Y"] = Y.astype(dtype).astype("float64")
+        if form.half:  # X is what is found again from it
+            arrays["Y"] = in_half(arrays["Y"]).astype("float64") / SCALE
+            if form.sign == FROM_OUTPUT:
+                undone = np.where(arrays["Y"] > 0, arrays["Y"], arrays["Y"] / SLOPE) - arrays["bias"]
+                arrays["X"] = undone / arrays["weight"] * np.sqrt(arrays["var"] + EPS) + arrays["mean"]
+        return cls(row, s, form, dY, W, arrays)
 
     def run(self, device: CudaDevice) -> dict[str, np.ndarray] | None:
         """The outputs "dX", with sums "part", and of floats "magnitude"; None if the kernel does not take the step."""
         names = ("X", "Y", "residual", "other", "mean", "var", "weight", "bias")
         host = {name: self.arrays[name] for name in names}
+        given: dict[str, Any]
         given = {name: device.upload(a.astype(self.dY.dtype if a.ndim > 1 else "float32")) for name, a in host.items()}
-        step = step_of(self.form, rectifier_of(self.form[0]), given)
+        if self.form.half:
+            given["Y"] = copied(given["Y"], device.upload(in_half(self.arrays["Y"]).view(np.uint16)), LIMIT)
+        step = step_of(self.form, rectifier_of(self.form.sign), given)
         with checked_writes() as writes:
             found = launch_step(self.row, (device.upload(self.dY), device.upload(self.W)), self.s, step, device)
         assert not writes.found
@@ -169,12 +215,12 @@ def judge(row: Configuration, s: ConvShape, form: Form, device: CudaDevice) -> J
     if found is None:
         return Judged(False)
     dX = reference.backward_input(case.dY.astype("float64"), case.W.astype("float64"), s)
-    dZ, sums = expected(form, dX, rectifier_of(form[0]).slope, case.arrays)
+    dZ, sums = expected(form, dX, rectifier_of(form.sign).slope, case.arrays)
     got = found["dX"].astype("float64")
     scale, error = np.abs(dZ).max(), ERRORS[row.precision]
     if not np.allclose(got, dZ, rtol=0, atol=error * scale):
         return Judged(True, f"{s} {form}: dZ is wrong by {np.abs(got - dZ).max():.1e} of {scale:.1e}")
-    if form[1]:
+    if form.sums:
         part = found["part"].astype("float64").sum(axis=1)
         atol = error * np.abs(sums).max() + error * scale * np.sqrt(dZ[..., 0].size)
         if not np.allclose(part, sums, rtol=1e-7, atol=atol):

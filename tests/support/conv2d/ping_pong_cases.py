@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from conv2d_cases import make
+from conv2d_steps import Form
 
 from alpha.ops.conv2d.hopper import ping_pong
 from alpha.ops.conv2d.problem import FORWARD, INPUT, Configuration
@@ -34,7 +35,7 @@ WIDTHS = [
 ]
 STRIDED = make(40, (11, 9), (24, 40), (3, 3), (2, 2), (1, 1))  # for Y alone
 # where the sign of a first step is from, whether channels are added up, whether another gradient is added
-STEPS = [(FROM_X, True, False), (FROM_X, True, True), (FROM_Y, False, True), (FROM_Y, True, False)]
+STEPS = [Form(FROM_X, True, False), Form(FROM_X, True, True), Form(FROM_Y, False, True), Form(FROM_Y, True, False)]
 
 
 def for_operator(operator: str, s: ConvShape) -> ConvShape:

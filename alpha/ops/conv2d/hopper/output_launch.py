@@ -321,8 +321,9 @@ def _step_arguments(step: StepForm, parts: int, meeting: tuple[Any, Any]) -> lis
     """The arguments for a first step, in the order of ks_deconv/sm90_first_step.cu; `meeting` of the magnitude."""
     maps = [ArrayArg(f"behind {name}") if name in step.maps else None for name in ("other", "X", "Y", "residual")]
     columns = [ArrayArg(f"behind {name}", optional=True) for name in ("mean", "var", "weight", "bias")]
+    magnitude = ArrayArg("behind Y magnitude") if step.half else None
     numbers = [ScalarArg(f"behind {name}") for name in ("eps", "smallest", "slope", "bound")]
-    return [ArrayArg("part") if parts else None, parts, *meeting, *maps, *columns, *numbers]
+    return [ArrayArg("part") if parts else None, parts, *meeting, *maps, magnitude, *columns, *numbers]
 
 
 def _step_macros(step: StepForm, tile: Tile) -> dict[str, Any]:
@@ -333,4 +334,5 @@ def _step_macros(step: StepForm, tile: Tile) -> dict[str, Any]:
         "SLOPED": int(step.sloped),
         "SUMS": int(step.sums),
         "OTHER": int(step.other),
+        "Y_HALF": int(step.half),
     }
