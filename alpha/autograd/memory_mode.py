@@ -39,7 +39,9 @@ from alpha.core.primitive import Array
 from alpha.runtime.settings import Setting, Within
 
 MODES = FAST, BALANCED, LEAST = "fast", "balanced", "least"
-SMALLEST_WEIGHT = 1e-5  # of a batch normalisation that is undone; float32 finds X again to 6e-8 |Y| / |weight|
+SMALLEST_WEIGHT = (
+    1e-5  # of a batch normalisation that is undone; float32 finds X again to 6e-8 |Y| / |weight|, a copy to 1.4e-4
+)
 
 setting = Setting("memory mode", MODES)
 

@@ -276,7 +276,7 @@ class Watch:
         client, heard, before = self._client.copy(), time.monotonic(), -1
         while not self._over.wait(self._seconds):
             state = {**self._counted(), "busy": activity(), "begun": self.begun, "stop": self._asked[0]}
-            state["where"] = self._where() if state["exchanges"] == before else ""  # a rank that works goes on
+            state["where"] = self._where() if state["exchanges"] == before else ""  # of one that may hang
             before = state["exchanges"]
             try:
                 verdict, asked = json.loads(client.call(REPORT, json.dumps(state)))

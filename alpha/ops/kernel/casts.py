@@ -1,4 +1,4 @@
-"""Dtypes of operators in a launch: their C++ types, packs per thread, checks, and the casts between them."""
+"""Dtypes of operators in a launch: C++ types, packs per thread, checks, casts, and copies that stand for arrays."""
 
 from __future__ import annotations
 

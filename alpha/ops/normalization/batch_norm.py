@@ -97,7 +97,7 @@ class BatchNorm(Function):
             self.guard(*stats.running or ())  # they are read again by backward
             Y = batch_norm_apply(X, mean, var, weight, bias, eps, residual, rectifier)
         self.mean, self.var, self.eps, self.batch = mean, var, eps, stats.training
-        self.keep(X, weight, bias, Y, residual, rectifier)
+        self.keep(X, weight, bias, Y, residual is not None, rectifier)
         return Y
 
     def begin(self, dtype: np.dtype[Any], rectifier: Rectifier | None) -> float:
@@ -106,16 +106,16 @@ class BatchNorm(Function):
         return SMALLEST_WEIGHT if self.can_keep_output else 0.0
 
     def keep(
-        self, X: Array, weight: Array, bias: Array, Y: Array, residual: Array | None, rectifier: Rectifier | None
+        self, X: Array, weight: Array, bias: Array, Y: Array, has_residual: bool, rectifier: Rectifier | None
     ) -> None:
         """Keep what the gradient needs of these arrays."""
-        self.rectifier, self.has_residual = rectifier, residual is not None
-        self.sign_from_Y = self.has_residual  # whose sign depends on the residual, which nobody keeps
+        self.rectifier, self.has_residual = rectifier, has_residual
+        self.sign_from_Y = has_residual  # whose sign depends on the residual, which nobody keeps
         self.bias = bias if self.can_keep_output or self.input_stays else None
         self.half = self._half(Y, rectifier)
-        stays = self.can_keep_output or (self.has_residual and rectifier is not None)
+        stays = self.can_keep_output or (has_residual and rectifier is not None)
         self.keeps_own_output = stays and self.half is None
-        self.keeps_output = self.can_keep_output and self.half is not None and not self.has_residual
+        self.keeps_output = self.half is not None and not has_residual
         if self.keeps_output:
             self.save(None, weight, bias)
         elif rectifier is None:

@@ -171,7 +171,7 @@ def conv_batch_norm(
     z = conv.give(Z, operands, tensors)
     norm.needs_input_grad = (z._requires_grad, *norm.needs_input_grad)
     norm.eps, norm.batch = eps, True
-    norm.keep(Z, weight, bias, Y, added, rectifier)
+    norm.keep(Z, weight, bias, Y, added is not None, rectifier)
     return norm.give(Y, (z, *given), (z, *others))
 
 

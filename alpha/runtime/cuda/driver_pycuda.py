@@ -98,9 +98,7 @@ class OwnContext:
     def __enter__(self) -> None:
         self.lost = True
         before = self._current()
-        if (
-            before.value is None
-        ):  # pycuda takes the current one from the driver's stack before it puts another one there
+        if before.value is None:  # pycuda takes one from the driver's stack before it puts another one there
             self._set(ctypes.c_void_p(self._context.handle))
         self._context.push()  # onto pycuda's stack, too: what pycuda makes now belongs to this context
         self._before.append(before)
@@ -208,8 +206,9 @@ class PycudaDriver:
             # A second reference, which is never given back: the process ends with its context. The exit handler of
             # libcudart would destroy it otherwise, and call CUPTI after PyTorch's profiler has gone, which crashes.
             fork.keep_forever(device.retain_primary_context())
+            self.context = OwnContext(context)
             context.push()
-            self._context, self.context = context, OwnContext(context)
+            self._context = context
             self.properties = properties_of(device)
             self._stream = self._main = drv.Stream(NON_BLOCKING)
         except drv.Error as error:

@@ -300,6 +300,35 @@ def test_copies_that_batch_normalisation_keeps(
     assert not in_place_of_x or any((grad != exact).any() for grad, exact in zip(found, expected, strict=True))
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1e-5])
+def test_weights_near_0_behind_a_residual(cuda: CudaDevice, monkeypatch: pytest.MonkeyPatch, scale: float) -> None:
+    """Y is large beside what these weights add to it, as in blocks whose last weights begin with 0."""
+
+    def run() -> list[np.ndarray]:
+        model, x, w = of_blocks(nn.LeakyReLU(0.25))
+        for number in (2, 4):
+            model.norms[number].weight.data = model.norms[number].weight.data * scale
+        return gradients(model, x, w)
+
+    with alpha.precision("tf32"), alpha.memory_mode("balanced"):
+        found = run()
+        monkeypatch.setattr(batch_norm, "half_alone", lambda array: None)
+        for grad, exact in zip(found, run(), strict=True):
+            assert np.linalg.norm(grad - exact) <= 1e-2 * np.linalg.norm(exact)
+
+
+def test_training_without_a_gradient_is_the_same_captured(cuda: CudaDevice) -> None:
+    """Nobody knows then what the next convolution reads, so no copies are written."""
+    model, x, _ = made()
+    with alpha.precision("tf32"), alpha.no_grad():
+        with observed_launches(cuda) as log:
+            eager = model(x).numpy()
+        step = alpha.capture(model.forward)
+        for _ in range(4):
+            np.testing.assert_array_equal(step(x).numpy(), eager)
+    assert copies(log) == 0
+
+
 def test_the_floats_are_kept_if_another_layer_keeps_them(cuda: CudaDevice) -> None:
     """A copy beside them would take more than X does."""
     with alpha.precision("tf32"), alpha.memory_mode("balanced"):
