@@ -93,6 +93,7 @@ class Function:
     output_is_kept = False  # whether another function has saved the output; noted in the memory modes below "fast"
     keeps_own_output = False  # whether the output stays for its own gradient, or will take the place of an input
     would_keep_output = False  # whether `keep_output` is to be told of that in any mode
+    half: Any = None  # the fp16 copy that is kept in place of an array which `save` would keep
     layer = NO_LAYER  # whose forward has recorded it, if a recording or a profile asks
     # what others have kept of the output in place of its array; a weak reference, which may be dead
     _remade: Callable[[], Again | None] = staticmethod(lambda: None)
@@ -165,7 +166,7 @@ class Function:
 
     def free(self) -> None:
         """Drop what `save` has kept, after the backward pass."""
-        self._saved = self._again = self._maker = None
+        self._saved = self._again = self._maker = self.half = None
 
     def keep_output(self, output: Tensor) -> None:
         """Hear that another function keeps the output in any case; a subclass may keep it, too, and not its input."""

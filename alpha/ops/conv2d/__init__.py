@@ -175,7 +175,7 @@ class Convolution(RectifierFunction):
     next_reads_half = False
     rectified_by: Rectifier | None = None
     _magnitude: Array | None = None  # that of X, if the forward pass has found it, in a mode other than "fast"
-    _half: HalfAlone | None = None  # in place of X
+    half: HalfAlone | None  # in place of X
     product: Callable[..., Array]
     backward_x: Callable[..., Array]
     backward_weight: Callable[..., Array]
@@ -229,8 +229,8 @@ class Convolution(RectifierFunction):
         magnitude = self.magnitudes.known(X)
         if magnitude is None or magnitude.half is None or not self.needs_input_grad[1] or not self._reads_half_again(X):
             return
-        self._half = HalfAlone(X, magnitude)
-        self.magnitudes.note(self._half, self._half.magnitude)
+        self.half = HalfAlone(X, magnitude)
+        self.magnitudes.note(self.half, self.half.magnitude)
         self.save(None, *others)
 
     def _reads_half_again(self, X: Array) -> bool:
@@ -274,11 +274,11 @@ class Convolution(RectifierFunction):
     def free(self) -> None:
         super().free()
         vars(self).pop("magnitudes", None)  # with the copies; in the first run of a checkpoint they are gone before
-        self._magnitude = self._half = None
+        self._magnitude = None
 
     def backward(self, dY: Array) -> Any:
         X, W = self.saved[:2]
-        X = X if self._half is None else self._half
+        X = X if self.half is None else self.half
         if self.rectified_by is not None and self.begun is None:
             dY = self.rectified_by.gradient(dY, self.saved[2])
         magnitudes = self.magnitudes.copy()  # the caller may write into dY before a second backward pass

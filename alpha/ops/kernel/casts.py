@@ -242,14 +242,13 @@ class HalfAlone:
     Args:
         array: the one that is left out.
         magnitude: its magnitude, with the copy beside it, which others may drop.
+
+    Attributes:
+        copy: the copy (...), uint16.
     """
 
     def __init__(self, array: Array, magnitude: Array) -> None:
         self.device, self.shape, self.dtype = array.device, array.shape, array.dtype
         self.magnitude = magnitude.reshape(magnitude.shape)  # an object of its own
         self.magnitude.limit, self.magnitude.half = magnitude.limit, magnitude.half
-
-    @property
-    def copy(self) -> Array:
-        """The copy (...), uint16."""
-        return self.magnitude.half
+        self.copy: Array = magnitude.half

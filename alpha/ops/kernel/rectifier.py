@@ -91,6 +91,7 @@ class RectifierStep(FirstStep):
         needs_magnitude: whether the largest magnitude of dZ is asked for beside the sums, too.
 
     Attributes:
+        half: whether Y is an fp16 copy.
         part: (2, parts, C), the sums over parts of the rows, if the step was taken and they were asked for.
     """
 
@@ -104,6 +105,7 @@ class RectifierStep(FirstStep):
     ) -> None:
         self.rectifier, self.sign, self.maps, self.normalized = rectifier, sign, maps, normalized or {}
         self.needs_magnitude = needs_magnitude
+        self.half = type(maps.get("Y")) is HalfAlone
         self.part: Array | None = None
 
     def fits(self, dY: Array) -> bool:
@@ -119,11 +121,6 @@ class RectifierStep(FirstStep):
             if type(column) is kind and (column.block.address + column.offset) % 16:
                 return False
         return True
-
-    @property
-    def half(self) -> bool:
-        """True if Y is an fp16 copy."""
-        return type(self.maps.get("Y")) is HalfAlone
 
     @property
     def is_elementwise(self) -> bool:

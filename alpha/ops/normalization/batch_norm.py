@@ -70,7 +70,7 @@ class BatchNorm(Function):
     can_keep_output = keeps_output = has_residual = False
     input_stays = False
     rectifier: Rectifier | None = None
-    half: HalfAlone | None = None
+    half: HalfAlone | None
 
     def forward(
         self,
@@ -112,7 +112,13 @@ class BatchNorm(Function):
         self.rectifier, self.has_residual = rectifier, has_residual
         self.sign_from_Y = has_residual  # whose sign depends on the residual, which nobody keeps
         self.bias = bias if self.can_keep_output or self.input_stays else None
-        self.half = self._half(Y, rectifier)
+        # Behind a residual a copy is kept for the sign alone: what is found again from it is off by
+        # 1.4e-4 |Y| / |weight|, and there |Y| may be large though the weight is small. Of numbers that are rounded up
+        # to the bound of a rectifier the gradient would be 0.
+        has_use = self.can_keep_output
+        if has_residual:
+            has_use = rectifier is not None and rectifier.bound == math.inf
+        self.half = half_alone(Y) if has_use else None
         stays = self.can_keep_output or (has_residual and rectifier is not None)
         self.keeps_own_output = stays and self.half is None
         self.keeps_output = self.half is not None and not has_residual
@@ -124,22 +130,6 @@ class BatchNorm(Function):
             self.save(X, weight)
         else:
             self.save(X, weight, Y if self.sign_from_Y else bias)
-
-    def _half(self, Y: Array, rectifier: Rectifier | None) -> HalfAlone | None:
-        """The fp16 copy that is kept, if there is one; see `half`.
-
-        Behind a residual it is kept for the sign alone: what is found again from it is off by 1.4e-4 |Y| / |weight|,
-        and there |Y| may be large though the weight is small. Of numbers that are rounded up to the bound of a
-        rectifier the gradient would be 0.
-        """
-        copy = half_alone(Y)
-        if not self.has_residual:
-            return copy if self.can_keep_output else None
-        return copy if rectifier is not None and rectifier.bound == math.inf else None
-
-    def free(self) -> None:
-        super().free()
-        self.half = None
 
     def _save_once(self, inputs: Sequence[Tensor | None], Y: Array) -> None:
         x, residual = inputs[0], inputs[3]

@@ -155,16 +155,19 @@ def gradients(
     if X.size == 0:
         return device.zeros(X.shape, X.dtype), *(device.zeros(X.shape[-1:], FLOAT32) for _ in range(2)), dY
     given = {"X": X, "dY": dY, "mean": mean, "var": var, "weight": weight}
-    sign, rectifier = NOT_RECTIFIED, IDENTITY
+    sign, rectifier, magnitude = NOT_RECTIFIED, IDENTITY, None
     if rectified is not None:
         rectifier = rectified.rectifier
-        sign = FROM_X if Y is None else FROM_Y
-        given |= {"bias": rectified.bias} if Y is None else _kept(Y)
-    dtype, vector, num_sms = _sizes(*_read(given))[2:]
+        if Y is None:
+            sign, given["bias"] = FROM_X, rectified.bias
+        else:
+            sign = FROM_Y
+            given["Y"], magnitude = _kept(Y)
+    dtype, vector, num_sms = _sizes(*given.values())[2:]
     beside = found_beside(X, X.shape, vector, may_be_half=batch and (behind is None or behind.slope <= 1))
-    rectifiers = Rectifiers(sign, rectifier, behind, "Y magnitude" in given)
+    rectifiers = Rectifiers(sign, rectifier, behind, magnitude is not None)
     plan = plan_gradients(X.shape, dtype, vector, num_sms, beside, batch, rectifiers)
-    found = plan.launch(device, {**given, "eps": float(eps)})
+    found = plan.launch(device, {**given, "Y magnitude": magnitude, "eps": float(eps)})
     return *_gradients(found), dY if sign == NOT_RECTIFIED else found.get("dZ")
 
 
@@ -173,15 +176,17 @@ def gradients_from_output(
 ) -> tuple[Array, Array, Array, Array | None]:
     Y, residual, rectifier = kept
     require_float32("batch_norm", dY, Y, var, weight, bias, *([] if residual is None else [residual]))
-    given = {"dY": dY, "var": var, "weight": weight, "bias": bias, **_kept(Y)}
+    Y, magnitude = _kept(Y)
+    given = {"dY": dY, "Y": Y, "var": var, "weight": weight, "bias": bias}
     if residual is not None:
         given["residual"] = residual
     sign = FROM_OUTPUT if residual is None else FROM_SUM
-    dtype, vector, num_sms = _sizes(*_read(given))[2:]
+    dtype, vector, num_sms = _sizes(*given.values())[2:]
     beside = found_beside(dY, dY.shape, vector)
-    rectifiers = Rectifiers(sign, rectifier, half="Y magnitude" in given)
+    rectifiers = Rectifiers(sign, rectifier, half=magnitude is not None)
     plan = plan_gradients(dY.shape, dtype, vector, num_sms, beside, True, rectifiers)
-    found = plan.launch(dY.device, {**given, "eps": float(eps), "smallest": SMALLEST_WEIGHT})
+    numbers = {"Y magnitude": magnitude, "eps": float(eps), "smallest": SMALLEST_WEIGHT}
+    found = plan.launch(dY.device, {**given, **numbers})
     return *_gradients(found), found.get("dZ")
 
 
@@ -196,34 +201,30 @@ def gradients_begun(
     eps: float,
 ) -> tuple[Array, Array, Array]:
     given = {"dZ": dZ, "var": var, "weight": weight}
-    slope, behind = 1.0, None
+    slope, behind, magnitude = 1.0, None, None
     if isinstance(kept, RectifiedInput):
         kept, behind = kept
     if isinstance(kept, KeptOutput):
-        slope = kept.rectifier.slope
-        require_same_float("batch_norm", dZ, kept.Y, *([] if kept.residual is None else [kept.residual]))
-        given |= {"bias": bias, **_kept(kept.Y)} | ({} if kept.residual is None else {"residual": kept.residual})
+        Y, residual, (slope, _) = kept
+        require_same_float("batch_norm", dZ, Y, *([] if residual is None else [residual]))
+        Y, magnitude = _kept(Y)
+        given |= {"bias": bias, "Y": Y} | ({} if residual is None else {"residual": residual})
     else:
         require_same_float("batch_norm", dZ, kept)
         given |= {"X": kept, "mean": mean}
-    dtype, vector = _sizes(*_read(given))[2:4]
+    dtype, vector = _sizes(*given.values())[2:4]
     limited = dZ.magnitude is not None and (behind is None or behind.slope <= 1)
     beside = found_beside(dZ, dZ.shape, vector, may_be_half=limited)
-    form = BegunForm("X" in given, "residual" in given, "Y magnitude" in given, part.shape[1], behind)
+    form = BegunForm("X" in given, "residual" in given, magnitude is not None, part.shape[1], behind)
     plan = plan_begun(dZ.shape, dtype, vector, beside, form)
-    given["most"] = dZ.magnitude
+    given |= {"most": dZ.magnitude, "Y magnitude": magnitude}
     numbers = {"part": part, "eps": float(eps), "smallest": SMALLEST_WEIGHT, "slope": slope}
     return _gradients(plan.launch(dZ.device, {**given, **numbers}))
 
 
-def _read(given: dict[str, Any]) -> list[Array]:
-    """The operands of which threads read packs."""
-    return [array for name, array in given.items() if name != "Y magnitude"]
-
-
-def _kept(Y: Array | HalfAlone) -> dict[str, Array]:
-    """Y, or its fp16 copy and the magnitude of that, as operands of a launch."""
-    return {"Y": Y.copy, "Y magnitude": Y.magnitude} if isinstance(Y, HalfAlone) else {"Y": Y}
+def _kept(Y: Array | HalfAlone) -> tuple[Array, Array | None]:
+    """The array of Y that is kept, and the magnitude if it is the fp16 copy, of which no thread reads packs."""
+    return (Y.copy, Y.magnitude) if isinstance(Y, HalfAlone) else (Y, None)
 
 
 def _gradients(found: dict[str, Array]) -> tuple[Array, Array, Array]:

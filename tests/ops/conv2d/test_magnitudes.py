@@ -406,7 +406,7 @@ def test_who_reads_the_magnitude_of_an_array() -> None:
         *("batch_norm_cuda.plan_apply", "batch_norm_cuda.plan_gradients", "batch_norm_cuda.plan_begun"),
         *("batch_norm_cuda._half", "batch_norm_cuda._input_gradient"),
         *("magnitudes.drop_half", "magnitudes.half_alone", "__init__._keep_half_alone"),
-        *("casts.__init__", "casts.copy", "batch_norm_cuda._kept", "rectifier.operands"),
+        *("casts.__init__", "batch_norm_cuda._kept", "rectifier.operands"),
         # that of a residual, and of dZ, which limit what is made of them
         *("magnitudes.found_beside", "magnitudes.forget_stale_magnitude"),
         *("batch_norm_cuda._application", "batch_norm_cuda.gradients_begun"),
