@@ -299,12 +299,11 @@ def _named(number: int) -> str:
         return f"signal {number}"
 
 
-def _gone(ranks: list[int]) -> str:
+def _gone(rank: int | None) -> str:
     """Name the rank of MPI that was gone first, if one was."""
-    if not ranks:
+    if rank is None:
         return ""
-    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"one of ranks {', '.join(map(str, ranks))}"
-    return f"; {who} was gone first, without an error: killed, crashed in C, or ended by os._exit"
+    return f"; rank {rank} was gone first, without an error: killed, crashed in C, or ended by os._exit"
 
 
 def _how(code: int) -> str:

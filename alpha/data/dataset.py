@@ -176,6 +176,18 @@ def _from_batch(dataset: Any, index: Any) -> Any:
     return mapped(dataset.batch(np.array([index], np.int64)), lambda values: values[0])
 
 
+def classes_of(dataset: Any) -> tuple[str, ...]:
+    """The names of the classes of a data set, in order, also of one that subsets are parts of; empty without names."""
+    parts = getattr(dataset, "datasets", None)
+    if isinstance(parts, list):
+        found = {classes_of(part) for part in parts}
+        return found.pop() if len(found) == 1 else ()
+    names = getattr(dataset, "classes", None)
+    if names is None and hasattr(dataset, "dataset"):
+        return classes_of(dataset.dataset)
+    return tuple(map(str, names)) if isinstance(names, (list, tuple)) else ()
+
+
 def in_threads(dataset: Any) -> bool:
     """True if the items of a dataset may be made in other threads than the caller's."""
     return bool(getattr(dataset, "in_threads", True))

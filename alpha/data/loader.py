@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from alpha.core import generators, rng
 from alpha.data.checks import flag, only_offered, seed_of, whole_number
 from alpha.data.collate import collate
-from alpha.data.dataset import Batches, Dataset, Items, IterableDataset, check_indexed, in_threads
+from alpha.data.dataset import Batches, Dataset, Items, IterableDataset, check_indexed, classes_of, in_threads
 from alpha.data.fetch import Draws, made, prefetched, recipe_of
 from alpha.data.processes.pool import Pool
 from alpha.data.processes.worker import Job, Task
-from alpha.data.samplers import BatchSampler, chunks, may_draw, part_of, permutation, raw
+from alpha.data.samplers import BatchSampler, WeightedRandomSampler, chunks, may_draw, part_of, permutation, raw
 from alpha.errors import DataError
 
 HELD_BY = "held by"  # in what `describe` says
@@ -195,6 +195,11 @@ class DataLoader:
                 raise DataError(f"DataLoader: {name} is a {type(getattr(self, name)).__name__}, which has no __iter__")
         if self.sampler is not None and self.shuffle:
             raise DataError("DataLoader: sampler and shuffle=True are both given; a sampler has its own order")
+        if isinstance(self.sampler, WeightedRandomSampler) and len(self.sampler.weights) != len(self.dataset):
+            raise DataError(
+                f"DataLoader: the sampler has {len(self.sampler.weights)} weights for {len(self.dataset)} items; it "
+                "needs one for each item: of weights of classes, weights[labels]"
+            )
         if self.batch_sampler is not None:
             if self.batch_size not in (1, None) or self.shuffle or self.sampler is not None or self.drop_last:
                 raise DataError(
@@ -275,7 +280,7 @@ class DataLoader:
             sampler.set_epoch(epoch)
 
     def describe(self) -> dict[str, Any]:
-        """Facts on which the batches of every epoch depend, apart from the images themselves."""
+        """Facts on which the batches of every epoch depend, apart from the items themselves."""
         about: dict[str, Any] = {
             "images": len(self.dataset),
             "batch_size": int(self.batch_size or 0) * (1 if self.part is None else self.part.world_size),
@@ -283,6 +288,8 @@ class DataLoader:
             "seed": None if self.seed is None else int(self.seed),
             "drop_last": bool(self.drop_last),
         }
+        if names := classes_of(self.dataset):
+            about["classes"] = list(names)
         if self.part is not None and self.part.by_number:
             about[HELD_BY] = f"{self.part.world_size} processes in shares"  # then orders depend on their number
         if self.sampler is not None:

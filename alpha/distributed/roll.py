@@ -1,7 +1,8 @@
 """Roll of the ranks that `alpha.run --cpus` has started: it names the one that is gone first without saying why.
 
 They are no children of the launcher, but of MPI's own, which names a process that was killed by its id alone and kills
-the others at once. So each rank tells its id, and the launcher looks when its process ends. Linux alone can do that.
+the others at once. So each rank tells its id, and the launcher looks when its process ends. If several have ended until
+it looks, `epoll` gives them in the order of their ends. Linux alone can do that.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ class Roll:
     """The ranks that have told this launcher that they run. Where the system cannot do that, there are none.
 
     Attributes:
-        gone: the rank that was gone first without saying why; several if they were seen at the same time, and none if
-            another had failed before.
+        gone: the rank that was gone first without saying why; None if another had failed before.
     """
 
     def __init__(self) -> None:
-        self.gone: list[int] = []
+        self.gone: int | None = None
         self._failed = False  # a rank that says why
         self._ranks: dict[int, tuple[int, int]] = {}  # process and rank, by a file that can be read when it has ended
+        self._ends = select.epoll() if hasattr(select, "epoll") else None
         self._line = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._line.setblocking(False)
         with suppress(OSError):
@@ -59,11 +60,12 @@ class Roll:
     @property
     def files(self) -> list[int]:
         """Files that can be read when there is something to `look` at."""
-        return [self._line.fileno(), *self._ranks]
+        return [self._line.fileno(), *([] if self._ends is None else [self._ends.fileno()])]
 
     def look(self) -> None:
         """Take what ranks have told, and note which have ended."""
-        ended = select.select(list(self._ranks), [], [], 0)[0]  # before: what they have told lies there then
+        # before: what they have told lies there then
+        ended = [] if self._ends is None else [file for file, _ in self._ends.poll(0)]
         explained = set()
         with suppress(BlockingIOError):
             while True:
@@ -73,12 +75,15 @@ class Roll:
                     explained.add(process)
                     continue
                 with suppress(OSError, AttributeError):  # it has ended already, or the system is not Linux
-                    self._ranks[os.pidfd_open(process)] = process, rank
+                    file = os.pidfd_open(process)
+                    self._ranks[file] = process, rank
+                    assert self._ends is not None
+                    self._ends.register(file, select.EPOLLIN)
         self._drop([file for file, (process, _) in self._ranks.items() if process in explained])
-        silent = sorted(self._ranks[file][1] for file in ended if file in self._ranks)
-        self._drop([file for file in ended if file in self._ranks])
-        if not self.gone and not self._failed:
-            self.gone = silent
+        silent = [file for file in ended if file in self._ranks]
+        if silent and self.gone is None and not self._failed:
+            self.gone = self._ranks[silent[0]][1]
+        self._drop(silent)
 
     def _drop(self, files: list[int]) -> None:
         for file in files:
@@ -88,4 +93,6 @@ class Roll:
     def close(self) -> None:
         """Watch no more."""
         self._drop(list(self._ranks))
+        if self._ends is not None:
+            self._ends.close()
         self._line.close()

@@ -52,6 +52,9 @@ class Description:
         image_size: height and width of the images that it was evaluated on.
         pixels: the numbers to which the bytes 0 and 255 become.
         precision: in which it was trained.
+
+    Raises:
+        ValueError: two classes have one name, or `arguments` has another number of classes.
     """
 
     model: str
@@ -60,6 +63,14 @@ class Description:
     image_size: int = 32
     pixels: Sequence[float] = (-1.0, 1.0)
     precision: str = "float32"
+
+    def __post_init__(self) -> None:
+        names = list(self.classes)
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"Description: {len(names)} classes, of which two have the name {twice[0]!r}")
+        wanted = self.arguments.get("num_classes", len(names)) if isinstance(self.arguments, Mapping) else len(names)
+        if names and wanted != len(names):
+            raise ValueError(f"Description: {len(names)} classes, but num_classes={wanted} in arguments")
 
     def as_option(self) -> dict[str, Any]:
         """The description as the entry "network" of a `Run`'s options."""
@@ -135,6 +146,7 @@ class Classifier(Module):
 
         Raises:
             DataError: a photo cannot be read; the message names it.
+            ShapeError: the network has not as many outputs as the description has classes.
         """
         several = photos if isinstance(photos, (list, tuple)) else [photos]
         found: list[Prediction] = []
@@ -160,7 +172,7 @@ class Classifier(Module):
         """
         from PIL import Image
 
-        from alpha.data.images.decoding import Decoder, covering  # `import alpha` loads no datasets
+        from alpha.data.images.decoding import Decoder, covering, in_colour  # `import alpha` loads no datasets
 
         size = self.description.image_size, self.description.image_size
         if isinstance(photo, (str, Path)):
@@ -174,13 +186,18 @@ class Classifier(Module):
         if not isinstance(photo, Image.Image):
             found = type_name(photo)
             raise DataError(f"predict: a {found} is no photo: a path, an image of Pillow or an array is needed")
-        return np.asarray(covering(photo.convert("RGB"), size))
+        try:
+            return np.asarray(covering(in_colour(photo), size))
+        except (OSError, SyntaxError, ValueError) as error:
+            raise DataError(f"predict: the photo cannot be read: {error}") from error
 
     def named(self, outputs: Tensor) -> list[Prediction]:
         """The predictions of the network's outputs (N, number of classes), one for each row."""
         with no_grad():
             rows = F.softmax(outputs.float(), -1).numpy()
         names = self.classes or tuple(str(number) for number in range(rows.shape[1]))
+        if len(names) != rows.shape[1]:
+            raise ShapeError(f"predict: the network has {rows.shape[1]} outputs, the description {len(names)} classes")
         found = []
         for row in rows:
             order = np.argsort(-row, kind="stable")
@@ -220,8 +237,9 @@ def described(path: str | Path) -> Description:
     text = load_metadata(path).get(KEY)
     if text is None:
         raise CheckpointError(
-            f"{path}: does not say which network it has; build the model yourself, and load the weights by "
-            "model.load_state_dict(alpha.train.load_weights(path))"
+            f"{path}: does not say which network it has; build the model yourself, load the weights by "
+            "model.load_state_dict(alpha.train.load_weights(path)), and predict by alpha.models.Classifier(model, "
+            "alpha.models.Description(..))"
         )
     try:
         known = json.loads(text)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -135,19 +136,24 @@ class EarlyStopping(Callback):
         self._watched = Watched("EarlyStopping", metric, mode)
         self._best, self._best_epoch = math.inf, 0
         self._goes_on = False  # whether it has the state of a run
+        self._trainer: Callable[[], Any] = lambda: None  # of the last training
 
     def on_start(self, fit: Fit) -> None:
+        before = self._trainer()
+        if not self._goes_on and before is not fit.trainer:  # another training
+            self._best, self._best_epoch = math.inf, 0
+        self._trainer = weakref.ref(fit.trainer)
         if self._goes_on:  # perhaps the run was stopped after its last epoch had been saved
             self._stop(fit)
 
     def on_epoch(self, fit: Fit) -> None:
-        value, epoch = self._watched.value(fit.rows[-1]), len(fit.rows)
+        value, epoch = self._watched.value(fit.rows[-1]), fit.rows[-1].epoch
         if value < self._best - self.min_delta:
             self._best, self._best_epoch = value, epoch
         self._stop(fit)
 
     def _stop(self, fit: Fit) -> None:
-        if len(fit.rows) - self._best_epoch >= self.patience:
+        if fit.rows and fit.rows[-1].epoch - self._best_epoch >= self.patience:
             best = self._best if self._watched.mode == MIN else -self._best
             fit.stopping = (
                 f"{self._watched.metric} has not become better than {best:.4g}, of epoch {self._best_epoch}, "

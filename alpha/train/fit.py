@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from alpha.data import DataLoader
 from alpha.data.checks import whole_number
-from alpha.errors import CheckpointError
+from alpha.errors import CheckpointError, TrainingError
 from alpha.runtime import progress
 from alpha.runtime.ranks import rank, world_size
+from alpha.train.batches.host import check_loader
+from alpha.train.beginning import check_classes, shortened
 from alpha.train.callbacks import Callback, Fit
 from alpha.train.files.history import Result, Row
 from alpha.train.interrupt import Interrupted, interrupt_between_steps
@@ -45,9 +47,21 @@ def fit(
 
     Raises:
         Interrupted: Ctrl-C, after a whole step; the run is saved.
-        CheckpointError: two callbacks have one name, or the state of one of them does not fit.
+        CheckpointError: two callbacks have one name, the state of one of them does not fit, or the run was resumed and
+            not restored.
+        DataError: the two data sets name other classes.
+        TypeError: one of the loaders is no loader.
+
+    If an evaluation, a metric or a callback raises an error, the run is saved as it is after the training of the epoch,
+    and goes on with its evaluation when it is resumed.
     """
     epochs = whole_number("fit", "epochs", epochs, 1)
+    for loader in (train_loader, *([] if test_loader is None else [test_loader])):
+        check_loader(loader)
+    if test_loader is not None:
+        check_classes(test_loader.dataset, train_loader.describe())
+    if run is not None:
+        run.check_restored()
     names = [callback.name for callback in callbacks]
     if len(set(names)) < len(names):
         raise CheckpointError(f"fit: two callbacks have one name ({', '.join(names)}); give one of them another name=")
@@ -65,6 +79,9 @@ def fit(
     if rank() > 0:  # rank 0 says and writes what is the same on all
         show = None
     trained: Result | None = None if run is None else run.trained
+    if show is not None and (names := trainer._modes.names(trainer.model)):
+        layers = "1 layer stays" if len(names) == 1 else f"{len(names)} layers stay"
+        show(f"{layers} in evaluation mode: {shortened(names)}")
     if (done := trainer.finished_epochs if run is None else len(rows)) >= epochs and show is not None:
         show(f"nothing to train: {done} epochs are done; a larger number of epochs trains more")
     try:
@@ -79,12 +96,22 @@ def fit(
             run.save(trainer)
             trainer._ranks.agreed(None)  # a rank that ends may end all, so each waits until rank 0 has saved
         raise
+    except Exception:
+        if run is not None and run.trained is not None and world_size() == 1:
+            _save_trained(trainer, run)
+        raise
     finally:
         for callback in callbacks:
             callback.on_end(state)
     if state.stopping is not None and show is not None:
         show(f"stopped after epoch {len(rows)}: {state.stopping}")
     return rows
+
+
+def _save_trained(trainer: Any, run: Any) -> None:
+    """Save an epoch that was trained, and whose evaluation or callbacks have failed."""
+    with suppress(TrainingError, CheckpointError):  # of weights that are not finite, or a full disk
+        run.save(trainer)
 
 
 def _epochs(
@@ -109,8 +136,12 @@ def _epochs(
             run.trained = trained
         rows.append(Row.of(epoch + 1, trained, None if test_loader is None else trainer.evaluate(test_loader)))
         trained = None
-        for callback in callbacks:
-            callback.on_epoch(state)
+        try:
+            for callback in callbacks:
+                callback.on_epoch(state)
+        except Exception:
+            rows.pop()  # the epoch is to be evaluated, and the callbacks asked, once more
+            raise
         state.stopping = trainer._ranks.agreed(state.stopping)
         if run is not None:
             run.trained = None

@@ -17,7 +17,7 @@ from alpha.ops.array.joining import stack
 from alpha.ops.indexing.where import where
 from alpha.ops.kernel.options import integer
 from alpha.runtime import Device
-from alpha.train.batches.device import IGNORED, are_classes
+from alpha.train.batches.device import are_classes, are_rated
 from alpha.train.objective import one_number
 
 AVERAGES = ("macro", "weighted", "micro", "none")
@@ -124,7 +124,8 @@ class Mean(Metric):
 class TopKAccuracy(Metric):
     """The share of labels that are among the k classes with the largest outputs; of equal ones the first count.
 
-    Outputs (N, .., C), labels (N, ..) of integers; rows with the label -100 do not count, nor is a NaN right.
+    Outputs (N, .., C), labels (N, ..) of integers; rows whose label is not in [0, C), as -100, do not count, nor is a
+    NaN right.
     """
 
     shape = (2,)
@@ -136,7 +137,7 @@ class TopKAccuracy(Metric):
     def counted(self, outputs: Any, targets: Any) -> Tensor:
         """Samples that are right, and samples that count."""
         self._check(outputs, targets)
-        rated = targets != IGNORED
+        rated = are_rated(targets, outputs.shape[-1])
         label = where(rated, targets, 0).long().unsqueeze(-1)
         score = outputs.gather(-1, label)
         places = arange(outputs.shape[-1], device=outputs.device)
@@ -152,7 +153,8 @@ class TopKAccuracy(Metric):
 class ConfusionMatrix(Metric):
     """Counts (C, C): row t and column p has the samples of class t that were taken for class p.
 
-    Outputs (N, .., C), labels (N, ..) of integers; rows with the label -100 do not count. `compute()` gives int64.
+    Outputs (N, .., C), labels (N, ..) of integers; rows whose label is not in [0, C), as -100, do not count.
+    `compute()` gives int64.
     """
 
     def __init__(self, num_classes: int) -> None:
@@ -167,7 +169,7 @@ class ConfusionMatrix(Metric):
         if outputs.shape[-1] != C:
             raise ShapeError(f"{type(self).__name__}: num_classes={C}, but outputs have {outputs.shape[-1]} classes")
         labels = targets.long()
-        place = where((labels >= 0) & (labels < C), labels * C + outputs.argmax(-1), C * C).reshape(-1)
+        place = where(are_rated(labels, C), labels * C + outputs.argmax(-1), C * C).reshape(-1)
         zeros = full(self.shape, 0, INT64, place.device)
         return zeros.scatter_add(0, place, full(place.shape, 1, INT64, place.device))
 

@@ -14,7 +14,12 @@ STEP, EPOCH = "step", "epoch"
 
 
 def check_accepted(optimizers: Sequence[Optimizer], schedules: Sequence[LRScheduler]) -> None:
-    """Raises TypeError if the steps of an optimizer or a schedule need what a Trainer does not give them."""
+    """Raise an error for an optimizer or a schedule that a Trainer would step without an effect, or cannot step.
+
+    Raises:
+        TypeError: its steps need what a Trainer does not give them.
+        ValueError: a schedule sets the rates of an optimizer that is not the trainer's.
+    """
     for optimizer in optimizers:
         name = type(optimizer).__name__
         if isinstance(optimizer, LBFGS) or needed(optimizer.step):
@@ -23,6 +28,11 @@ def check_accepted(optimizers: Sequence[Optimizer], schedules: Sequence[LRSchedu
                 f"step() once for each batch. Train with {name} in a loop of your own, or take another optimizer"
             )
     for schedule in schedules:
+        if not any(schedule.optimizer is optimizer for optimizer in optimizers):
+            raise ValueError(
+                f"Trainer: the {type(schedule).__name__} sets the rates of another {type(schedule.optimizer).__name__} "
+                "than the trainer's; make the schedule anew for each optimizer"
+            )
         if not isinstance(schedule, ReduceLROnPlateau) and (names := needed(schedule.step)):
             raise TypeError(
                 f"Trainer: {type(schedule).__name__}.step needs {', '.join(names)}; a Trainer calls step() by itself. "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -44,6 +44,8 @@ from alpha.train.batches.host import (
     can_be_resident,
     check_loader,
     difference,
+    fault_of,
+    inputs_and_targets,
     is_pair,
     is_plain,
     pair,
@@ -52,6 +54,7 @@ from alpha.train.batches.host import (
     seed_of_epoch,
 )
 from alpha.train.batches.tally import Tally
+from alpha.train.beginning import Modes, check_bounds, check_classes, warn_of_untrained
 from alpha.train.callbacks import Callback
 from alpha.train.files.history import Result, Row
 from alpha.train.fit import fit
@@ -101,6 +104,8 @@ class Trainer:
     small gradients side by side is then compiled in the first step.
 
     Args:
+        model: trained with all layers in training mode, except those that were in evaluation mode while the model
+            itself was in training mode: a frozen batch normalisation, of which `eval()` was called, stays so.
         optimizer: one, or a sequence of them, each of which steps.
         device: a device or its name; the model must be there.
         loss: (outputs, targets) -> the mean loss of a batch, ().
@@ -123,7 +128,8 @@ class Trainer:
         metrics: by name, what `evaluate` computes besides: a `Metric`, or a function (outputs, targets) -> mean of a
             batch, ().
         accumulate: parts into which each batch is cut, one after another; their gradients are added, so they are
-            those of the whole batch, with less memory. A BatchNorm sees each part by itself.
+            those of the whole batch, with less memory. A BatchNorm sees each part by itself, and so do class weights
+            and ignored labels of a loss: each part then has a mean of its own.
         clip_norm: the largest norm of all gradients together (see `nn.utils.clip_grad_norm_`).
         schedule_per: "step" or "epoch".
         memory_mode: "fast", "balanced" or "least" (see `alpha.set_memory_mode`), by default the one in force.
@@ -188,6 +194,7 @@ class Trainer:
         self._loader: dict[str, Any] | None = None  # what the last epoch was trained on
         self._same_loader = False  # whether the next epoch must be trained on the same
         self._updates = False  # whether a step was seen to change the weights
+        self._modes = Modes()
         self._trained, self._tested = Tally(self.device), Tally(self.device)
         self._residents = Residents(self.device, self._ranks.memory)
         self._steps: dict[Any, Step] = {}  # by name, where batches come from, augmentation and mean
@@ -250,13 +257,20 @@ class Trainer:
             self._ranks.sum_up(tally)
             self._unfinished, self._same_loader = tally.state_dict(), True
             raise
+        except TrainingError:
+            self._explain(tally, loader, self.epoch - 1, epoch_seed)
+            raise
         self._same_loader = False
         after_epoch(self.schedules, self.schedule_per, result)
         return result
 
     def _begin_training(self, loader: DataLoader) -> tuple[Feed, Step]:
         """The batches of the next epoch, and the step that trains on one of them."""
-        self.model.train()
+        check_accepted(self.optimizers, self.schedules)  # perhaps others than those that it was made with
+        check_bounds(self.augment, loader)
+        if not self._updates and self._user_step is None:
+            warn_of_untrained(self.model, self.optimizers)
+        self._modes.train(self.model)
         self._ranks.begin(self.model, self._user_step is not None)
         self._begin_average()
         self._set_augmentation(training=True)
@@ -268,9 +282,15 @@ class Trainer:
     def evaluate(self, loader: DataLoader) -> Result:
         """Loss, accuracy and metrics over every sample of `loader`, each counted once.
 
-        With `ema` they are those of the mean of the weights. Leaves the model in eval mode.
+        With `ema` they are those of the mean of the weights. Leaves the model in eval mode. Class weights of the loss,
+        or labels that it ignores, count within each batch alone, so the loss then depends on the batch size a little.
+
+        Raises:
+            TrainingError: the loss of a batch is not finite.
+            DataError: the data set names other classes than the one that the model was trained on.
         """
         check_loader(loader)
+        check_classes(loader.dataset, self._loader)
         with self._ranks.share(loader, False, self._in_shares(loader)):
             return self._evaluate_part(loader)
 
@@ -290,16 +310,25 @@ class Trainer:
         with no_grad(), numerics.precision(self.precision), at_epoch(loader, max(0, self.epoch - 1)):
             total = self._steps_of(loader, None, tally)
             self._compile(feed, total, step)
-            result = self._run(feed, step, tally, loader, total, 0)
+            try:
+                result = self._run(feed, step, tally, loader, total, 0)
+            except TrainingError:
+                self._explain(tally, loader, max(0, self.epoch - 1), 0)
+                raise
         return replace(result, metrics={**result.metrics, **values_of(self.metrics)})
 
     def predict(self, loader: DataLoader) -> Any:
         """Outputs of the model for every sample of `loader`, in its order: numpy arrays (N, ..), as `evaluate` sees it.
 
         Loaders that shuffle give another order than the data set has. With a structure of outputs, a structure of
-        arrays.
+        arrays. A batch is a pair of inputs and targets, of which the targets are not used, or inputs alone.
+
+        Raises:
+            DataError: the loader has no samples, or a batch is neither a pair nor an array.
         """
         check_loader(loader)
+        if not loader.samples:
+            raise DataError("predict: the loader has no samples")
         model = self._evaluated()
         self._ranks.begin(self.model, self._user_step is not None)
         self._ranks.evaluate(model)
@@ -316,7 +345,7 @@ class Trainer:
             closing(feed.arguments()) as batches,
         ):
             for arguments in batches:
-                inputs, _ = augmented(augment, *pair(feed.batch(*arguments)))
+                inputs, _ = augmented(augment, *inputs_and_targets(feed.batch(*arguments)))
                 outputs.append(mapped(called(model, inputs), lambda values: values.numpy()))
                 check()
         return merged(outputs, np.arange(sum(map(samples_of, outputs))))
@@ -523,6 +552,7 @@ class Trainer:
 
     def _in_shares(self, loader: DataLoader) -> bool:
         """True if each rank is to hold only its share of a loader's data set, as a device has no room for the whole."""
+        check_loader(loader)
         self._drop_residents()
         data, shares = loader.dataset, self._ranks.world_size
         if shares == 1 or self.resident is not None or loader.sampler is not None or not can_be_resident(loader):
@@ -554,7 +584,7 @@ class Trainer:
                 self.model.eval()
                 with no_grad():
                     runs += self._kernels.dry_runs(self.device, self._evaluate_step(feed.batch), feed, 1)
-                self.model.train()
+                self._modes.train(self.model)
             compile_runs(self.device, runs, check)
 
     def _run(
@@ -601,6 +631,15 @@ class Trainer:
         numbers = tally.images, tally.loss, tally.accuracy, tally.seconds, live, precision, tally.learning_rate
         return Result(*numbers, metrics=tally.means())
 
+    def _explain(self, tally: Tally, loader: DataLoader, epoch: int, seed: int | None) -> None:
+        """Raise the error of a loss that is not finite with its reason, if that lies in the batch."""
+        why = ""
+        if tally.bad_step:
+            with suppress(Exception):  # the error that is being raised counts, not one of the second reading
+                why = fault_of(loader, epoch, seed, tally.bad_step)
+        if why:
+            raise tally.explained(why) from None
+
     def _report(self, report: Report | None, tally: Tally) -> None:
         if report is not None and (since := tally.since_last()) is not None:
             report(*since)
@@ -628,6 +667,8 @@ class Trainer:
         """Note what the loader gives, and return the seed of the epoch; refuse another loader if one must go on."""
         check_loader(loader)
         found, before = loader.describe(), self._loader or {}
+        if self._same_loader:
+            check_classes(loader.dataset, before, "the training that goes on")
         ignored = (HELD_BY,) if self._unfinished is None else ()
         seen, wanted = ({k: v for k, v in about.items() if k not in ignored} for about in (found, before))
         if self._same_loader and before and (wrong := difference(seen, wanted)):

@@ -1,5 +1,5 @@
 // sums += (loss * samples, hits, samples, first), where a hit is a row of logits (R, C) whose first maximum is at its
-// label; NaN is a maximum. sums[8] += the rows whose label is not IGNORED; only those are hits.
+// label; NaN is a maximum. sums[8] += the rows whose label is in [0, C); only those are hits.
 // sums[4] and sums[5] become the number and the loss of the first step whose loss is not finite; sums[6] and sums[7]
 // the first of its labels that is outside [0, C) and not IGNORED, and C, if there is one.
 //
@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int step = LANES / 2; step > 0; step /= 2) beaten |= __shfl_xor_sync(~0u, int(beaten), step);
     total += __syncthreads_count(lane == 0 && !beaten);
-    rows += __syncthreads_count(lane == 0 && label != IGNORED);
+    rows += __syncthreads_count(lane == 0 && inside);
   }
   if (threadIdx.x > 0) return;
   const double value = *loss;

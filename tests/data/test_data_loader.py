@@ -93,7 +93,15 @@ def test_seeds_that_are_near_and_large_give_other_orders() -> None:
 
 def test_what_describes_the_batches() -> None:
     loader = DataLoader(dataset(10), 4, shuffle=True, seed=np.int64(3), drop_last=True)
-    assert loader.describe() == {"images": 10, "batch_size": 4, "shuffle": True, "seed": 3, "drop_last": True}
+    about = {
+        "images": 10,
+        "batch_size": 4,
+        "shuffle": True,
+        "seed": 3,
+        "drop_last": True,
+        "classes": list("abcdefghij"),
+    }
+    assert loader.describe() == about
     for change in ({"batch_size": 5}, {"shuffle": False}, {"seed": 4}, {"drop_last": False}):
         arguments = {"batch_size": 4, "shuffle": True, "seed": 3, "drop_last": True, **change}
         assert DataLoader(dataset(10), **arguments).describe() != loader.describe()  # type: ignore[arg-type]

@@ -201,3 +201,12 @@ def test_samplers_that_mean_nothing() -> None:
     ):
         with pytest.raises(DataError, match=message):
             make()
+
+
+@pytest.mark.parametrize("count", [1, 9, 11, 100])
+def test_weights_that_are_not_those_of_the_items(count: int) -> None:
+    """Three weights of three classes would draw the first three items alone."""
+    data = np.arange(10)
+    DataLoader(data, 3, sampler=WeightedRandomSampler(np.ones(10), 20))
+    with pytest.raises(DataError, match=rf"{count} weights for 10 items; .* weights\[labels\]"):
+        DataLoader(data, 3, sampler=WeightedRandomSampler(np.ones(count), 20))

@@ -70,19 +70,26 @@ def test_a_loss_of_another_dtype_or_of_one_element(device: str) -> None:
 
 @pytest.mark.parametrize("classes", [2, 16, 33, 100, 1000])
 def test_sums_over_batches(device: str, rng: np.random.Generator, classes: int) -> None:
-    """Hits are those of numpy's argmax, ties and NaN as there; the first loss that is not finite is kept."""
+    """Hits are those of numpy's argmax, ties and NaN as there; the first loss that is not finite is kept.
+
+    Rows whose label is no class do not count; here the loss has ignored them in the steps before that one.
+    """
     sums = put(np.zeros(COUNTED), device)
-    expected = np.zeros(4)
+    expected, rated = np.zeros(4), 0
     losses = (0.5, 2.25, float("inf"), 1.0, float("nan"))
     for number, loss in enumerate(losses):
         logits = rng.integers(-2, 3, (37, classes)).astype(np.float32)
         logits[3, 1], logits[4] = np.nan, -np.inf
         labels = rng.integers(0, classes, 37).astype(np.int32)
         labels[:20] = logits[:20].argmax(axis=1)
+        if number < 2:
+            labels[5:20:4] = rng.choice([-100, -1, classes, 255 + classes, 2**31 - 1, -(2**31)], 4)
+        rated += int(((labels >= 0) & (labels < classes)).sum())
         count(sums, put(np.float32(loss), device), put(logits, device), put(labels, device), 37)
         expected += loss * 37, (logits.argmax(axis=1) == labels).sum(), 37, 1
         found = counted(sums.numpy())
         assert found[1:4] == tuple(expected[1:4].astype(int))
+        assert found.rated == rated
         assert found.loss == expected[0] or np.isnan(found.loss)
         assert found[4:8] == ((3, float("inf"), 0, 0) if number >= 2 else (0, 0.0, 0, 0))
     assert isinstance(found, Counted)

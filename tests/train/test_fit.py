@@ -455,3 +455,92 @@ def test_what_a_trainer_and_a_run_are(tmp_path: Path) -> None:
     train, _ = loaders()
     assert repr(train) == "DataLoader(ArrayDataset of 24 items, 3 batches of 8, shuffled, seed 3)"
     assert repr(run).endswith(f"1 epochs, best test accuracy {run.history.rows[0].test_accuracy:.1%})")
+
+
+class Failing(Callback):
+    """Fails at an epoch, as a logger whose server is gone, until it is mended."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def on_epoch(self, fit: Any) -> None:
+        if len(fit.rows) == self.epoch:
+            raise ConnectionError("the server is gone")
+
+
+class FailingData(ArrayDataset):
+    """Images of which one cannot be read at a given pass over them."""
+
+    def __init__(self, passes: int) -> None:
+        super().__init__(images(10, seed=1).images, images(10, seed=1).labels, ("dark", "light"))
+        self.passes = passes
+
+    def batch(self, indices: Any) -> Any:
+        if 0 in indices:
+            self.passes -= 1
+        if self.passes == 0:
+            raise OSError("the disk is gone")
+        return super().batch(indices)
+
+
+@pytest.mark.parametrize("epoch", [1, 3])
+@pytest.mark.parametrize("kind", ["callback", "metric", "data set", "watched"])
+def test_an_error_behind_an_epoch_loses_nothing(tmp_path: Path, kind: str, epoch: int) -> None:
+    """The epoch that was trained is saved; the run goes on with its evaluation, and ends with the same weights."""
+    train, test = loaders()
+    whole, epochs = build(), 4
+    rows = whole.fit(train, test, epochs=epochs, show=None)
+
+    def metric(outputs: Any, targets: Any) -> Any:
+        if subject.finished_epochs == epoch:
+            raise ZeroDivisionError("a mistake")
+        return outputs.mean()
+
+    run, train = Run.start({}, tmp_path / "run"), loaders()[0]
+    subject = build(metrics={"own": metric}) if kind == "metric" else build()
+    tested = DataLoader(FailingData(epoch), 8) if kind == "data set" else test
+    callbacks: list[Callback] = [Failing(epoch)] if kind == "callback" else []
+    if kind == "watched":
+        callbacks = [EarlyStopping(metric="test_f1", mode="max")]
+        epoch = 1
+    with pytest.raises((ConnectionError, ZeroDivisionError, OSError, KeyError)):
+        subject.fit(train, tested, epochs=epochs, run=run, callbacks=callbacks, show=None)
+    run.close()
+
+    run, train, subject = Run.resume(tmp_path / "run"), loaders()[0], build()
+    run.restore(subject)
+    assert (len(run.history.rows), subject.epoch, run.trained is not None) == (epoch - 1, epoch, True)
+    again = subject.fit(train, test, epochs=epochs, run=run, show=None)
+    run.close()
+    assert [(row.epoch, row.train_loss, row.test_loss) for row in again] == [
+        (row.epoch, row.train_loss, row.test_loss) for row in rows
+    ]
+    for name, value in weights(whole).items():
+        np.testing.assert_array_equal(weights(subject)[name], value)
+
+
+def test_a_resumed_run_must_be_restored(tmp_path: Path) -> None:
+    train, test = loaders()
+    run = Run.start({}, tmp_path / "run")
+    build().fit(train, test, epochs=2, run=run, show=None)
+    run.close()
+    run, other = Run.resume(tmp_path / "run"), build()
+    held = (tmp_path / "run" / "checkpoint.safetensors").read_bytes()
+    for use in (lambda: other.fit(train, test, epochs=3, run=run, show=None), lambda: run.save(other)):
+        with pytest.raises(CheckpointError, match=r"call run.restore\(trainer\) before"):
+            use()
+    assert other.epoch == 0
+    assert (tmp_path / "run" / "checkpoint.safetensors").read_bytes() == held
+    run.restore(other)
+    assert len(other.fit(train, test, epochs=3, run=run, show=None)) == 3
+    run.close()
+
+
+def test_early_stopping_in_a_second_training() -> None:
+    """Epochs of the training that goes on are counted, and it begins anew with another trainer."""
+    train, test = loaders()
+    stop = EarlyStopping(patience=2, metric="test_loss", min_delta=1e9)  # the first number stays the best one
+    subject = build()
+    assert len(subject.fit(train, test, epochs=9, callbacks=[stop], show=None)) == 3
+    assert len(subject.fit(train, test, epochs=9, callbacks=[stop], show=None)) == 1  # the fourth epoch
+    assert len(build().fit(train, test, epochs=9, callbacks=[stop], show=None)) == 3

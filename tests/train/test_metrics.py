@@ -26,7 +26,8 @@ def batches(rng: np.random.Generator, dense: bool) -> list[tuple[Any, Any]]:
         outputs = rng.integers(0, 4, (count, *shape, C)).astype(np.float32)
         outputs[..., 4] = -1
         labels = rng.integers(0, 3, (count, *shape))
-        labels[rng.random(labels.shape) < 0.2] = -100
+        ignored = rng.random(labels.shape) < 0.2  # by any label that is no class, as a loss may ignore it
+        labels[ignored] = rng.choice([-100, -1, 255, C, -(2**31)], ignored.sum())
         found.append((outputs, labels))
     return found
 
@@ -34,7 +35,7 @@ def batches(rng: np.random.Generator, dense: bool) -> list[tuple[Any, Any]]:
 def matrix_of(found: list[tuple[Any, Any]]) -> Any:
     matrix = np.zeros((C, C), np.int64)
     for outputs, labels in found:
-        kept = labels != -100
+        kept = (labels >= 0) & (labels < C)
         np.add.at(matrix, (labels[kept], outputs.argmax(-1)[kept]), 1)
     return matrix
 
@@ -78,7 +79,7 @@ def test_the_first_of_equal_outputs_count(device: str, rng: np.random.Generator,
     hits, rated = 0, 0
     for outputs, labels in found:
         for row, label in zip(outputs, labels, strict=True):
-            if label != -100:
+            if 0 <= label < C:
                 rated += 1
                 first = np.argsort(-row, kind="stable")[:k]
                 hits += bool(label in first and not np.isnan(row[label]))

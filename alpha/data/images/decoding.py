@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import importlib
+import io
 import os
+import struct
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,6 +26,18 @@ T = TypeVar("T")
 DECODERS = ("simplejpeg", "Pillow")
 REDUCTIONS = (8, 4, 2, 1)  # of the scales that libjpeg-turbo knows, those that Pillow asks for
 CHUNK = 8  # images that a thread decodes at once
+ORIENTATION = 0x0112  # a tag of EXIF
+TURNS = {  # by its value, 1 if the image is upright
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+QUARTERS = (TURNS[5], TURNS[6], TURNS[7], TURNS[8])  # which exchange height and width
+_SAY_TURN = b"Exif\0\0", b"tiff:Orientation"  # in a JPEG that may have one
 _JPEG = b"\xff\xd8\xff"
 _MOST_BYTES = 1 << 28  # of a file that is read at once; a larger one is left to Pillow, which reads a part at a time
 
@@ -39,6 +53,8 @@ def _simplejpeg() -> Any:
 
 class Decoder:
     """Decodes image files to RGB: JPEGs by simplejpeg or by Pillow, and all other formats by Pillow.
+
+    Images are turned upright, as the orientation in their EXIF data says, which cameras and phones write.
 
     Both use libjpeg-turbo in the same way, so the pixels are the same bit for bit. What simplejpeg refuses, or what it
     would convert in another way than Pillow, is given to Pillow, so the same files are refused, with the same errors.
@@ -78,9 +94,12 @@ class Decoder:
         if found is None:
             with opened(source, name) as file:
                 whole, by = (file.height, file.width), 1
-                if size is not None and file.format in ("JPEG", "MPO") and (by := reduction(whole, size)) > 1:
-                    file.draft(None, (size[1], size[0]))
-                found = _rgb(file), whole, by
+                if size is not None and file.format in ("JPEG", "MPO"):
+                    lying = _as_stored(size, _turn(file))
+                    if (by := reduction(whole, lying)) > 1:
+                        file.draft(None, (lying[1], lying[0]))
+                image = _rgb(file)
+                found = _turned(image, whole, by, _turn(file))  # that of a TIFF is gone now: Pillow has obeyed it
         return found[0] if size is None else _covering(*found, size)
 
     def _fast(self, path: str, size: Size | None) -> tuple[Image.Image, Size, int] | None:
@@ -99,13 +118,19 @@ class Decoder:
             limit = Image.MAX_IMAGE_PIXELS
             if colors not in ("YCbCr", "RGB", "Gray") or (limit is not None and height * width > limit):
                 return None
-            by = 1 if size is None else reduction((height, width), size)
+            turn = None
+            if any(name in content for name in _SAY_TURN):
+                with Image.open(io.BytesIO(content), formats=["JPEG"]) as file:
+                    turn = _turn(file)
+            by = 1 if size is None else reduction((height, width), _as_stored(size, turn))
             reduced = -(-height // by), -(-width // by)
             least = {} if by == 1 else {"min_height": reduced[0], "min_width": reduced[1]}
             pixels = package.decode_jpeg(content, "RGB", **least)
         except Exception:  # also where the file is damaged in a way that Pillow passes over
             return None
-        return (Image.fromarray(pixels), (height, width), by) if pixels.shape == (*reduced, 3) else None
+        if pixels.shape != (*reduced, 3):
+            return None
+        return _turned(Image.fromarray(pixels), (height, width), by, turn)
 
 
 def reduction(whole: Size, size: Size) -> int:
@@ -118,8 +143,36 @@ def reduction(whole: Size, size: Size) -> int:
     return next((by for by in REDUCTIONS if whole[0] // by >= size[0] and whole[1] // by >= size[1]), 1)
 
 
+def _turn(file: Image.Image) -> Image.Transpose | None:
+    """The turn that brings the pixels of an image upright, as its EXIF data says; None if they are."""
+    try:
+        return TURNS.get(file.getexif().get(ORIENTATION, 1))
+    except (OSError, SyntaxError, TypeError, ValueError, UserWarning, struct.error):  # the pixels may be whole
+        return None
+
+
+def _as_stored(size: Size, turn: Image.Transpose | None) -> Size:
+    """The size of an image before a turn, of the one behind it."""
+    return size[::-1] if turn in QUARTERS else size
+
+
+def _turned(image: Image.Image, whole: Size, by: int, turn: Image.Transpose | None) -> tuple[Image.Image, Size, int]:
+    """An image upright, the size of the whole of it, and by what it was divided."""
+    return (image, whole, by) if turn is None else (image.transpose(turn), _as_stored(whole, turn), by)
+
+
+def in_colour(photo: Image.Image) -> Image.Image:
+    """An image that a program has opened, as `Decoder` gives that of its file: upright, in RGB."""
+    image = _rgb(photo)
+    turn = _turn(photo)
+    return image if turn is None else image.transpose(turn)
+
+
 def _rgb(file: Image.Image) -> Image.Image:
-    """The image in RGB; of gray ones of 16 bits the upper 8, as Pillow keeps them of coloured ones."""
+    """The image in RGB; of gray ones of 16 bits the upper 8, as Pillow keeps them of coloured ones.
+
+    Gray floats up to 1 are shares of white, and larger ones, up to 255, are as those of 8 bits.
+    """
     if file.mode == "F" or file.mode.startswith("I"):  # which Pillow would cut off at 255
         values = np.asarray(file)
         if file.mode.startswith("I;16") or file.format in ("PNG", "PPM"):
@@ -128,6 +181,8 @@ def _rgb(file: Image.Image) -> Image.Image:
             raise ValueError(
                 f"its pixels have 32 bits, from {values.min()} to {values.max()}; only 0 to 255 can be shown in 8 bits"
             )
+        if file.mode == "F" and values.max() <= 1:
+            return Image.fromarray(np.rint(values * 255).astype(np.uint8)).convert("RGB")
     return file.convert("RGB")
 
 

@@ -24,7 +24,7 @@ from alpha.errors import DataError
 from alpha.runtime.activity import busy
 from alpha.runtime.progress import bar as progress_bar
 
-RULE = 1  # how pixels are made of a file; another number makes all packed files anew
+RULE = 2  # how pixels are made of a file; another number makes all packed files anew
 CHECKED_AT_ONCE = 1 << 30  # bytes
 
 

@@ -34,7 +34,7 @@ class Counted(NamedTuple):
     """Sums over the batches so far; the first step whose loss was not finite, from 1, or 0; and that loss.
 
     If a label of that step was outside [0, C), and is not that of a row to ignore, it and C; else 0 and 0. `rated` are
-    the rows of outputs that have a label, of which `hits` are right.
+    the rows of outputs whose label is a class, of which `hits` are right: a loss has ignored the others.
     """
 
     loss: float
@@ -89,11 +89,11 @@ def _(sums: Array, loss: Array, logits: Array | None, labels: Array | None, samp
     sums[3] += first
     wrong: list[Any] = []
     if logits is not None and labels is not None:
-        rated = labels != IGNORED
+        classes = logits.shape[1]
+        rated = (labels >= 0) & (labels < classes)
         sums[1] += int(((as_float32(logits).argmax(axis=1) == labels) & rated).sum())
         sums[8] += int(rated.sum())
-        classes = logits.shape[1]
-        wrong = [(label, classes) for label in labels[((labels < 0) | (labels >= classes)) & rated][:1]]
+        wrong = [(label, classes) for label in labels[~rated & (labels != IGNORED)][:1]]
     if not np.isfinite(value) and sums[4] == 0:
         sums[4:8] = sums[3], value, *(wrong[0] if wrong else (0, 0))
 
@@ -222,10 +222,15 @@ def are_classes(outputs: Any, targets: Any) -> bool:
     )
 
 
+def are_rated(labels: Tensor, classes: int) -> Tensor:
+    """Say of each label if it is a class; a loss that is finite has ignored the others   labels (..) -> (..) bool"""
+    return (labels >= 0) & (labels < classes)
+
+
 def _count_rows(sums: Tensor, logits: Tensor, labels: Tensor) -> None:
     """Add the hits and the rows of dense predictions (N, H, W, C), by operators that share them out over the GPU."""
     with no_grad():
-        rated = labels != IGNORED
+        rated = are_rated(labels, logits.shape[-1])
         hits = (logits.argmax(-1) == labels) & rated
         sums[1:2] += hits.sum().double()
         sums[8:9] += rated.sum().double()

@@ -10,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alpha.autograd.versions import array_of
+from alpha.core.numerics import is_floating
 from alpha.core.rng import fresh_seed
 from alpha.core.tensor import Tensor
 from alpha.data import ArrayDataset, DataLoader, IterableDataset, Subset
 from alpha.data.collate import mapped, widened
-from alpha.errors import CheckpointError, DataError
+from alpha.errors import CheckpointError, DataError, type_name
 
+CLASSES = "classes"  # in what describes a loader
 EPOCH_SEED = "epoch_seed"  # beside what describes a loader: that of its last epoch, None if the loader has a seed
 
 
@@ -46,7 +48,11 @@ class HostBatches:
 
 
 def check_loader(loader: DataLoader) -> None:
-    """Raises DataError if a Trainer cannot count and resume the batches of a loader."""
+    """Raises DataError if a Trainer cannot count and resume the batches of a loader, TypeError if it is none."""
+    if not isinstance(loader, DataLoader):
+        raise TypeError(
+            f"Trainer: a {type_name(loader)} is no loader; make one by alpha.data.DataLoader(dataset, batch_size=..)"
+        )
     iterable = isinstance(loader.dataset, IterableDataset)
     if iterable or loader.batch_size is None:
         found = "an IterableDataset" if iterable else "a batch_sampler, or batch_size=None"
@@ -84,11 +90,42 @@ def seed_of_epoch(loader: DataLoader, begun: Mapping[str, Any] | None) -> int | 
 
 def difference(loader: Mapping[str, Any], before: Mapping[str, Any]) -> str:
     """Difference between two descriptions of a loader, in words; empty if there is none."""
-    names = dict.fromkeys([name for name in (*before, *loader) if name != EPOCH_SEED])
+    # what older states have not is not compared, and classes have a message of their own
+    names = dict.fromkeys([name for name in (*before, *loader) if name not in (EPOCH_SEED, CLASSES)])
     if ("sampler" in loader) != ("sampler" in before):  # what else is known of a sampler says no more
         names = {name: None for name in names if name not in ("samples", "sampler_seed")}
     changed = [name for name in names if loader.get(name) != before.get(name)]
     return ", ".join(f"{name} is {loader.get(name, 'none')}, was {before.get(name, 'none')}" for name in changed)
+
+
+def fault_of(loader: DataLoader, epoch: int, seed: int | None, step: int) -> str:
+    """The reason why a batch can have no finite loss, in words; empty if its numbers and labels show none.
+
+    Args:
+        epoch: its number, from 0.
+        seed: of the epoch; see `seed_of_epoch`.
+        step: the number of the batch, from 1.
+    """
+    loader.set_epoch(epoch)
+    loader.epoch_seed = seed
+    size = loader.batch_size or 1
+    items = loader.take_epoch()[0][(step - 1) * size : step * size]
+    parts = as_arrays(loader.batch(items))
+    parts = parts if isinstance(parts, tuple) and len(parts) == 2 else (parts,)
+    for name, part in zip(("inputs", "targets"), parts, strict=False):
+        arrays: list[NDArray[Any]] = []
+        mapped(part, arrays.append)
+        for array in arrays:
+            if not is_floating(array.dtype) or len(array) != len(items):
+                continue
+            rows = array.reshape(len(items), -1).astype(np.float32)
+            for place in np.flatnonzero(~np.isfinite(rows).all(axis=1))[:1]:
+                found = rows[place][~np.isfinite(rows[place])][0]
+                return f"its {name} have {found} in item {items[place]} of the data set"
+    labels = parts[1] if len(parts) == 2 else None
+    if isinstance(labels, np.ndarray) and labels.dtype.kind == "i" and labels.size and (labels < 0).all():
+        return f"the batch has no label of a class: all are below 0, the first is {labels.reshape(-1)[0]}"
+    return ""
 
 
 def can_be_resident(loader: DataLoader) -> bool:
@@ -139,6 +176,13 @@ def pair(batch: Any) -> tuple[Any, Any]:
             "collate_fn, or give the Trainer a step= that takes the whole batch"
         )
     return batch[0], batch[1]
+
+
+def inputs_and_targets(batch: Any) -> tuple[Any, Any]:
+    """The two parts of a batch for a prediction, which needs no targets: None for those of inputs alone."""
+    if isinstance(batch, tuple) and len(batch) == 1:
+        return batch[0], None
+    return (batch, None) if not isinstance(batch, tuple) else pair(batch)
 
 
 def samples_of(batch: Any) -> int:

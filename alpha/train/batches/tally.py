@@ -54,6 +54,7 @@ class Tally:
         steps: the steps that were queued; the sums may not count all of them yet.
         seconds: what they took.
         learning_rate: that of the last step of training.
+        bad_step: the number, from 1, of the step whose loss was not finite, if its labels do not explain it; else 0.
     """
 
     def __init__(self, device: Device) -> None:
@@ -65,6 +66,7 @@ class Tally:
     def begin(self, name: str, state: Mapping[str, Any] | None = None) -> None:
         """Start anew, or from the sums of `state_dict`; `name` is what is counted, for messages."""
         self.name = name
+        self.bad_step, self._bad_loss = 0, 0.0
         self._named_totals: dict[str, float] | None = None
         self._readback.forget()
         held: Mapping[str, Any] = {} if state is None else state
@@ -118,6 +120,10 @@ class Tally:
     def images(self) -> int:
         return self._known.images
 
+    def explained(self, why: str) -> TrainingError:
+        """The error of `bad_step` with another reason."""
+        return TrainingError(f"{self.name}: the loss is {self._bad_loss} at step {self.bad_step}; {why}")
+
     def add(self, loss: Tensor, outputs: Any, targets: Any, samples: int, first: bool) -> None:
         """Count a batch and read the sums; `TrainingError` if its loss is not finite."""
         count(self.sums, loss, outputs, targets, samples, first)
@@ -137,8 +143,10 @@ class Tally:
     def _learn(self, values: Any) -> None:
         known = counted(values)
         if known.bad_step:
+            self.bad_step, self._bad_loss = known.bad_step, known.bad_loss
             why = "a lower learning rate usually helps"
             if known.classes:
+                self.bad_step = 0
                 why = (
                     f"its label {known.bad_label} is out of range for {known.classes} classes, 0 to {known.classes - 1}"
                 )

@@ -138,6 +138,13 @@ class Run:
                 stacklevel=2,
             )
 
+    def check_restored(self) -> None:
+        """Raise CheckpointError for a resumed run that is not restored, whose files another training would replace."""
+        if self._state is not None:
+            raise CheckpointError(
+                f"{self.folder}: the run was resumed, and no trainer has its state; call run.restore(trainer) before"
+            )
+
     def save(self, trainer: Trainer, wait: bool = True) -> None:
         """Writes the weights, the history and then the checkpoint, each atomically.
 
@@ -153,8 +160,9 @@ class Run:
 
         Raises:
             TrainingError: a weight is not finite; the files of the last epoch are intact then.
-            CheckpointError: a file cannot be written.
+            CheckpointError: a file cannot be written, or the run was resumed and not restored.
         """
+        self.check_restored()
         claim = self._claim
         consolidate(trainer)
         if claim is None:

@@ -184,3 +184,78 @@ def test_results_of_threads_come_in_order_and_not_far_ahead() -> None:
     results.close()
     assert list(each(work, 21, 3)) == [index * index for index in range(21)]
     assert list(each(work, 0, 3)) == []
+
+
+def turned(image: Image.Image, orientation: int) -> Image.Image:
+    """The picture as a camera stores it: `orientation` says how to bring it back."""
+    rows, columns = np.meshgrid(np.arange(image.height), np.arange(image.width), indexing="ij")
+    last_row, last_column = image.height - 1, image.width - 1
+    stored = {  # EXIF: where row 0 and column 0 of what is stored belong: top left, top right, ..
+        1: lambda: (rows, columns),
+        2: lambda: (rows, last_column - columns),
+        3: lambda: (last_row - rows, last_column - columns),
+        4: lambda: (last_row - rows, columns),
+        5: lambda: (rows.T, columns.T),
+        6: lambda: (rows.T, last_column - columns.T),
+        7: lambda: (last_row - rows.T, last_column - columns.T),
+        8: lambda: (last_row - rows.T, columns.T),
+    }
+    return Image.fromarray(np.asarray(image)[stored[orientation]()])
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("format_", ["JPEG", "PNG", "WEBP", "TIFF"])
+def test_photos_are_turned_upright(tmp_path: Path, format_: str, orientation: int) -> None:
+    """Each decoder turns them, from a path, a file and an image that is open, as a whole and divided by 2 and 4."""
+    upright = picture(120, 200)
+    options: dict[str, Any] = {"JPEG": {"quality": 98, "subsampling": 0}, "WEBP": {"lossless": True}}.get(format_, {})
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path, straight = tmp_path / "turned", tmp_path / "upright"
+    turned(upright, orientation).save(path, format_, exif=exif, **options)
+    upright.save(straight, format_, **options)
+    most = 0.0 if format_ != "JPEG" else 2.5  # blocks of a JPEG lie in another way
+    names = ["Pillow"] if importlib.util.find_spec("simplejpeg") is None else list(decoding.DECODERS)
+    for decoder in [Decoder("test", name) for name in names]:
+        for size in (None, (120, 200), (60, 50), (30, 40)):
+            found, expected = (np.asarray(decoder(str(p), size), float) for p in (path, straight))
+            assert found.shape == expected.shape
+            assert np.abs(found - expected).mean() <= most
+            with path.open("rb") as file:
+                np.testing.assert_array_equal(np.asarray(PILLOW(file, size, "a"), float), found)
+    with Image.open(path, formats=[format_]) as photo:
+        np.testing.assert_array_equal(decoding.in_colour(photo), PILLOW(str(path), None))
+
+
+@pytest.mark.filterwarnings("ignore:.*EXIF:UserWarning")  # Pillow says it
+@pytest.mark.parametrize(
+    "exif", [b"", b"Exif\0\0", b"Exif\0\0MM\0*\0\0\0\x08\xff\xff", b"Exif\0\0no data of this kind"]
+)
+def test_broken_exif_data_are_passed_over(tmp_path: Path, exif: bytes) -> None:
+    path = tmp_path / "a.jpg"
+    path.write_bytes(jpeg(picture(90, 120), exif=exif))
+    plain = tmp_path / "b.jpg"
+    plain.write_bytes(jpeg(picture(90, 120)))
+    for size in (None, (30, 30)):
+        np.testing.assert_array_equal(Decoder("test")(str(path), size), PILLOW(str(plain), size))
+
+
+@pytest.mark.parametrize("most", [0.25, 1.0, 1.5, 255.0])
+def test_gray_images_of_floats(tmp_path: Path, most: float) -> None:
+    """Floats up to 1 are shares of white; others are those of 8 bits."""
+    values = np.linspace(0, most, 12, dtype=np.float32).reshape(3, 4)
+    path = tmp_path / "a.tif"
+    Image.fromarray(values).save(path)
+    found = np.asarray(PILLOW(str(path), None))
+    expected = np.rint(values * 255) if most <= 1 else np.trunc(values)
+    np.testing.assert_array_equal(found, np.repeat(expected.astype(np.uint8)[..., None], 3, -1))
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16])
+def test_an_open_image_has_the_pixels_of_its_file(tmp_path: Path, kind: Any) -> None:
+    values = np.linspace(0, np.iinfo(kind).max, 24).astype(kind).reshape(4, 6)
+    path = tmp_path / "a.png"
+    Image.fromarray(values).save(path)
+    with Image.open(path, formats=["PNG"]) as photo:
+        np.testing.assert_array_equal(decoding.in_colour(photo), PILLOW(str(path), None))
+    np.testing.assert_array_equal(decoding.in_colour(Image.fromarray(values)), PILLOW(str(path), None))

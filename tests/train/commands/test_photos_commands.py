@@ -231,3 +231,15 @@ def test_what_is_no_photo(room: Path) -> None:
 @pytest.mark.parametrize(("count", "batch"), [(3, 8), (100, 12), (512, 64), (10**6, 64)])
 def test_few_photos_make_small_batches(count: int, batch: int) -> None:
     assert train_photos.fitting_batch(count) == batch
+
+
+def test_a_description_that_does_not_fit() -> None:
+    network = alpha.nn.Linear(4, 3)
+    for classes in (("a", "b"), ("a", "b", "c", "d")):
+        classifier = alpha.models.Classifier(network, alpha.models.Description("own", classes=classes))
+        with pytest.raises(ShapeError, match=f"the network has 3 outputs, the description {len(classes)} classes"):
+            classifier.named(alpha.ones(2, 4) @ network.weight.T)
+    with pytest.raises(ValueError, match="3 classes, of which two have the name 'b'"):
+        alpha.models.Description("own", classes=("b", "a", "b"))
+    with pytest.raises(ValueError, match="2 classes, but num_classes=10 in arguments"):
+        alpha.models.Description("resnet18", {"num_classes": 10}, ("a", "b"))

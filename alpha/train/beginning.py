@@ -1,0 +1,124 @@
+"""Checks of a Trainer when a training begins, and the layers that it leaves in evaluation mode.
+
+A mistake of these would not raise an error, but give another result than the one that is meant.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from alpha import transforms
+from alpha.data import DataLoader
+from alpha.data.collate import mapped
+from alpha.data.dataset import classes_of
+from alpha.errors import DataError
+from alpha.module.module import Module
+from alpha.nn import ModuleList, Sequential
+from alpha.optim import Optimizer
+from alpha.train.batches.device import is_image
+from alpha.train.batches.host import CLASSES, as_arrays
+from alpha.transforms import Normalize
+
+PIXELS = (-1.0, 1.0)  # to which a Trainer brings images of uint8
+SHOWN = 5  # names in a message
+
+
+class Modes:
+    """The layers of a model that stay in evaluation mode while it is trained, such as frozen batch normalisations.
+
+    They are those that are in evaluation mode when an epoch begins, while the model itself is in training mode. After
+    an evaluation, in which all layers are, they are those of before, without those of which `train()` was called since.
+    """
+
+    def __init__(self) -> None:
+        self._frozen: list[Module] = []
+
+    def train(self, model: Module) -> None:
+        """Set the model to training mode, without the layers that stay in evaluation mode."""
+        self._frozen = self._found(model)
+        model.train()
+        for module in self._frozen:
+            module.training = False
+
+    def names(self, model: Module) -> list[str]:
+        """The names of the layers that will stay in evaluation mode."""
+        found = set(map(id, self._found(model)))
+        return [name for name, module in model.named_modules() if id(module) in found]
+
+    def _found(self, model: Module) -> list[Module]:
+        modules = [module for module in model.modules() if module is not model] if model.training else self._frozen
+        return [module for module in modules if not module.training]
+
+
+def shortened(names: Sequence[str]) -> str:
+    """The first names of a list, and how many more there are."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def warn_of_untrained(model: Module, optimizers: Sequence[Optimizer]) -> None:
+    """Warn of parameters that require a gradient and belong to no optimizer, as those of a layer that was replaced."""
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    held = {id(parameter) for group in groups for parameter in group["params"]}
+    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    names = [name for name, parameter in trained if id(parameter) not in held]
+    if names:
+        warnings.warn(
+            f"Trainer: no optimizer has these parameters of the model, so they stay as they are: {shortened(names)}. "
+            "Make the optimizer after the last change of the model, or freeze them by requires_grad = False",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def check_bounds(augment: Any, loader: DataLoader) -> None:
+    """Raise ValueError if an augmentation clips colours to other bounds than those of a Trainer's images of uint8.
+
+    What stands behind a transform that may bring images into another range is not looked at.
+    """
+    for module in augment.modules() if isinstance(augment, Module) else ():
+        name = type(module).__name__
+        if isinstance(module, Normalize) or not _is_known(module):
+            return
+        bounds = tuple(getattr(module, "bounds", PIXELS))
+        if bounds != PIXELS and _gives_images(loader):
+            raise ValueError(
+                f"Trainer: augment has {name} with bounds={bounds}, but images of uint8 become pixels from -1 to 1, of "
+                "which it would cut off a part; give it bounds=(-1, 1)"
+            )
+
+
+def _is_known(module: Module) -> bool:
+    """True for a transform of Alpha's, and for a container."""
+    kind = type(module)
+    return kind in (Sequential, ModuleList) or getattr(transforms, kind.__name__, None) is kind
+
+
+def _gives_images(loader: DataLoader) -> bool:
+    """True if the batches of a loader have images (N, H, W, C) of uint8."""
+    found: list[bool] = []
+    first = as_arrays(loader.batch(np.arange(min(1, len(loader.dataset)))))
+    mapped(first, lambda values: found.append(is_image(values)))
+    return any(found)
+
+
+def check_classes(dataset: Any, before: Mapping[str, Any] | None, what: str = "the training") -> None:
+    """Raise DataError if a data set names other classes than those of `what`, or the same in another order.
+
+    Args:
+        before: what `DataLoader.describe` says of the loader of `what`. If one of the two names no classes, they are
+            not compared.
+    """
+    found, wanted = classes_of(dataset), tuple((before or {}).get(CLASSES) or ())
+    if not found or not wanted or found == wanted:
+        return
+    place = next((i for i, pair in enumerate(zip(found, wanted, strict=False)) if pair[0] != pair[1]), None)
+    differ = "" if place is None else f"; class {place} is {found[place]!r} here, and {wanted[place]!r} there"
+    raise DataError(
+        f"Trainer: the data set has the classes {shortened(found)} ({len(found)}), {what} has {shortened(wanted)} "
+        f"({len(wanted)}){differ}. Labels are the numbers of classes, so both need the same ones in the same order"
+    )

@@ -1,0 +1,269 @@
+"""Mistakes that a Trainer finds when a training begins, and the layers that it leaves in evaluation mode."""
+
+from __future__ import annotations
+
+import warnings
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpha
+from alpha import nn, transforms
+from alpha.data import ArrayDataset, ConcatDataset, DataLoader, Subset, TensorDataset
+from alpha.errors import DataError
+from alpha.optim import SGD, CosineAnnealingLR, ReduceLROnPlateau, SequentialLR, StepLR
+from alpha.train import Run, Trainer
+
+LABELS = (np.arange(24) % 3).astype(np.int32)
+NAMES = ("ant", "bee", "cat")
+
+
+def images(names: tuple[str, ...] = (), kind: Any = np.uint8) -> ArrayDataset:
+    pixels = np.random.default_rng(0).integers(0, 256, (24, 6, 6, 3)).astype(kind)
+    return ArrayDataset(pixels, LABELS, names)
+
+
+def network() -> nn.Sequential:
+    block = nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), nn.Dropout(0.5))
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), block, nn.Flatten(), nn.Linear(64, 3))
+
+
+def trainer_of(model: nn.Module, **options: Any) -> Trainer:
+    return Trainer(model, SGD(model.parameters(), lr=0.01), "cpu", **options)
+
+
+# -- layers that stay in evaluation mode ------------------------------------------------------------
+
+LAYERS = ["1", "2", "2.1", "2.2"]
+
+
+@pytest.mark.parametrize("frozen", [chosen for count in range(3) for chosen in combinations(LAYERS, count)], ids=str)
+def test_layers_of_which_eval_was_called_stay_so(frozen: tuple[str, ...]) -> None:
+    """Over epochs and evaluations; the statistics of such a batch normalisation stay as they are."""
+    model = network()
+    modules = dict(model.named_modules())
+    for name in frozen:
+        modules[name].eval()
+    expected = {name for name, module in modules.items() if not module.training}
+    before = {name: value.numpy().copy() for name, value in model.named_buffers()}
+    trainer, loader = trainer_of(model), DataLoader(images(), 8)
+    for _ in range(2):
+        trainer.train_epoch(loader)
+        assert {name for name, module in modules.items() if not module.training} == expected
+        trainer.evaluate(loader)
+        assert not any(module.training for module in modules.values())
+    for name, value in model.named_buffers():
+        stays = name.rpartition(".")[0] in expected
+        assert np.array_equal(value.numpy(), before[name]) == stays, name
+
+
+def test_layers_that_are_trained_again() -> None:
+    model = network()
+    model[1].eval()
+    trainer, loader = trainer_of(model), DataLoader(images(), 8)
+    trainer.fit(loader, loader, epochs=1, show=None)
+    model[1].train()
+    trainer.train_epoch(loader)
+    assert all(module.training for module in model.modules())
+
+
+def test_a_model_in_evaluation_mode_is_trained_as_a_whole() -> None:
+    model = network().eval()
+    trainer_of(model).train_epoch(DataLoader(images(), 8))
+    assert all(module.training for module in model.modules())
+
+
+def test_fit_says_which_layers_stay_in_evaluation_mode() -> None:
+    model, said = network(), []
+    loader = DataLoader(images(), 8)
+    trainer_of(model).fit(loader, epochs=1, show=said.append)
+    assert not any("evaluation mode" in line for line in said)
+    model[2].eval()
+    trainer_of(model).fit(loader, epochs=1, show=said.append)
+    assert "4 layers stay in evaluation mode: 2, 2.0, 2.1, 2.2" in said
+
+
+# -- parameters and schedules ------------------------------------------------------------------------
+
+
+def test_parameters_that_no_optimizer_has() -> None:
+    model = network()
+    optimizer = SGD(model.parameters(), lr=0.01)
+    model[4] = nn.Linear(64, 3)
+    loader = DataLoader(images(), 8)
+    trainer = Trainer(model, optimizer, "cpu")
+    with pytest.warns(
+        UserWarning, match=r"no optimizer has these parameters .*: 4.weight, 4.bias\. Make the optimizer"
+    ):
+        trainer.train_epoch(loader)
+    for parameter in model[4].parameters():
+        parameter.requires_grad = False
+    parts = [SGD(model[0].parameters(), lr=0.01), SGD([*model[1].parameters(), *model[2].parameters()], lr=0.01)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trainer.train_epoch(loader)  # once a training is enough
+        Trainer(model, parts, "cpu").train_epoch(loader)
+        network_of_a_step = network()
+        Trainer(
+            network_of_a_step,
+            SGD(network_of_a_step[0].parameters(), lr=0.01),
+            "cpu",
+            step=lambda m, batch: nn.functional.cross_entropy(m(batch[0]), batch[1]),
+        ).train_epoch(loader)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda optimizer: StepLR(optimizer, 2),
+        lambda optimizer: CosineAnnealingLR(optimizer, 10),
+        lambda optimizer: ReduceLROnPlateau(optimizer),
+        lambda optimizer: SequentialLR(optimizer, [StepLR(optimizer, 2), StepLR(optimizer, 3)], [4]),
+    ],
+)
+def test_a_schedule_of_another_optimizer_is_refused(make: Any) -> None:
+    model = network()
+    first, second = (SGD(model.parameters(), lr=0.01) for _ in range(2))
+    Trainer(model, [first, second], "cpu", schedule=make(second))
+    with pytest.raises(ValueError, match="sets the rates of another SGD than the trainer's"):
+        Trainer(model, first, "cpu", schedule=make(second))
+    trainer = Trainer(model, first, "cpu")
+    trainer.schedule = make(second)
+    with pytest.raises(ValueError, match="another SGD"):
+        trainer.train_epoch(DataLoader(images(), 8))
+
+
+# -- augmentation ------------------------------------------------------------------------------------
+
+COLOURS = [transforms.ColorJitter, transforms.RandAugment, transforms.TrivialAugmentWide]
+
+
+@pytest.mark.parametrize("kind", COLOURS)
+def test_bounds_of_colours_are_those_of_the_images(kind: Any) -> None:
+    def begin(augment: Any, loader: DataLoader) -> None:
+        trainer = trainer_of(network())
+        trainer.augment = augment
+        trainer.train_epoch(loader)
+
+    bytes_, floats = DataLoader(images(), 8), DataLoader(images(kind=np.float32), 8)
+    items = DataLoader(Subset(TensorDataset(images().images, LABELS), range(16)), 8)
+    for augment in (kind(), transforms.Compose([transforms.RandomHorizontalFlip(), kind()])):
+        for loader in (bytes_, items):
+            with pytest.raises(
+                ValueError, match=rf"{kind.__name__} with bounds=\(0.0, 1.0\).*give it bounds=\(-1, 1\)"
+            ):
+                begin(augment, loader)
+        begin(augment, floats)
+    begin(kind(bounds=(-1, 1)), bytes_)
+    begin(transforms.Compose([transforms.Normalize(-1.0, 2.0), kind()]), bytes_)  # to pixels from 0 to 1
+
+
+# -- names of classes --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("other", [("ant", "cat", "bee"), ("ant", "bee", "cat", "dog"), ("a", "b", "c")], ids=str)
+def test_data_sets_of_other_classes_are_refused(other: tuple[str, ...], tmp_path: Path) -> None:
+    """`fit` finds them before it trains, and so do `evaluate` and a resume; parts of data sets have names, too."""
+    sets = [images(other), Subset(images(other), range(16)), ConcatDataset([images(other), images(other)])]
+    train = DataLoader(images(NAMES), 8, seed=0)
+    for dataset in sets:
+        trainer = trainer_of(network())
+        with pytest.raises(DataError, match="so both need the same ones in the same order"):
+            trainer.fit(train, DataLoader(dataset, 8), epochs=1, show=None)
+        assert trainer.epoch == 0
+        trainer.train_epoch(train)
+        with pytest.raises(DataError, match=rf"has the classes {other[0]}, .* the training has ant, bee, cat \(3\)"):
+            trainer.evaluate(DataLoader(dataset, 8))
+        trainer.fit(train, DataLoader(images(NAMES), 8), epochs=2, show=None)
+        trainer.evaluate(DataLoader(images(), 8))  # without names
+    run = Run.start({}, tmp_path / "run")
+    trainer_of(network()).fit(train, epochs=1, run=run, show=None)
+    run.close()
+    run, trainer = Run.resume(tmp_path / "run"), trainer_of(network())
+    run.restore(trainer)
+    with pytest.raises(DataError, match="the training that goes on has ant, bee, cat"):
+        trainer.fit(DataLoader(images(other), 8, seed=0), epochs=2, run=run, show=None)
+    assert len(trainer.fit(train, epochs=2, run=run, show=None)) == 2
+    run.close()
+
+
+def test_a_state_of_before_names_no_classes() -> None:
+    trainer, loader = trainer_of(network()), DataLoader(images(NAMES), 8, seed=0)
+    trainer.train_epoch(loader)
+    state = trainer.state_dict()
+    del state["loader"]["classes"]
+    other = trainer_of(network())
+    other.load_state_dict(state)
+    other.train_epoch(loader)
+    assert other.state_dict()["loader"]["classes"] == list(NAMES)
+
+
+# -- loaders -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", [images(), np.zeros((4, 2)), (np.zeros(4), np.zeros(4)), [1, 2], None])
+def test_what_is_no_loader(given: Any) -> None:
+    trainer = trainer_of(network())
+    for use in (trainer.fit, trainer.train_epoch, trainer.evaluate, trainer.predict):
+        with pytest.raises(
+            TypeError, match=r"is no loader; make one by alpha.data.DataLoader\(dataset, batch_size=..\)"
+        ):
+            use(given)
+
+
+def test_predictions_need_no_targets(device: str) -> None:
+    inputs = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
+
+    class Inputs(TensorDataset):
+        def __getitem__(self, index: Any) -> Any:
+            return super().__getitem__(index)[0]
+
+        batch = None
+
+    alpha.manual_seed(0)
+    model = nn.Linear(4, 2).to(device)
+    trainer = Trainer(model, SGD(model.parameters(), lr=0.01), device)
+    expected = trainer.predict(DataLoader(TensorDataset(inputs, np.zeros(10)), 4))
+    np.testing.assert_array_equal(trainer.predict(DataLoader(TensorDataset(inputs), 4)), expected)
+    np.testing.assert_array_equal(trainer.predict(DataLoader([row for row in inputs], 4)), expected)
+    with pytest.raises(DataError, match="no samples"):
+        trainer.predict(DataLoader(TensorDataset(inputs[:0]), 4))
+
+
+# -- losses that are not finite ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [0, 13, 23])
+def test_the_item_whose_numbers_are_not_finite(wrong: float, place: int) -> None:
+    def trainer(**options: Any) -> Trainer:
+        return trainer_of(nn.Linear(4, 3), **options)
+
+    inputs = np.random.default_rng(0).normal(size=(24, 4)).astype(np.float32)
+    inputs[place, 2] = wrong
+    data = TensorDataset(inputs, LABELS)
+    words = f"its inputs have {wrong} in item {place} of the data set"
+    for loader in (DataLoader(data, 5), DataLoader(data, 5, shuffle=True), DataLoader(data, 5, shuffle=True, seed=1)):
+        with pytest.raises(ArithmeticError, match=words):
+            trainer().fit(loader, epochs=1, show=None)
+        with pytest.raises(ArithmeticError, match=words):
+            trainer().evaluate(loader)
+    targets = TensorDataset(np.ones((24, 4), np.float32), inputs[:, 2:])
+    model = nn.Linear(4, 2)
+    regression = Trainer(model, SGD(model.parameters(), lr=0.01), "cpu", nn.functional.mse_loss)
+    with pytest.raises(ArithmeticError, match=f"its targets have {wrong} in item {place}"):
+        regression.evaluate(DataLoader(targets, 5))
+
+
+def test_a_batch_without_a_label() -> None:
+    model = nn.Linear(3, 3)
+    loader = DataLoader(TensorDataset(np.ones((8, 3), np.float32), np.full(8, -100)), 4)
+    with pytest.raises(ArithmeticError, match="no label of a class: all are below 0, the first is -100"):
+        trainer_of(model).evaluate(loader)
+    regression = Trainer(model, SGD(model.parameters(), lr=1e30), "cpu", nn.functional.mse_loss)
+    ones = DataLoader(TensorDataset(*np.ones((2, 8, 3), np.float32)), 4)
+    with pytest.raises(ArithmeticError, match="a lower learning rate usually helps"):
+        regression.fit(ones, epochs=9, show=None)
