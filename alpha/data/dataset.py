@@ -177,15 +177,20 @@ def _from_batch(dataset: Any, index: Any) -> Any:
 
 
 def classes_of(dataset: Any) -> tuple[str, ...]:
-    """The names of the classes of a data set, in order, also of one that subsets are parts of; empty without names."""
-    parts = getattr(dataset, "datasets", None)
-    if isinstance(parts, list):
-        found = {classes_of(part) for part in parts}
-        return found.pop() if len(found) == 1 else ()
-    names = getattr(dataset, "classes", None)
-    if names is None and hasattr(dataset, "dataset"):
+    """The names of the classes of a data set, in order; empty if it has none.
+
+    They are its list or tuple `classes` of different texts, or those of what a Subset or a ConcatDataset is made of.
+    """
+    names: Any = None
+    with suppress(Exception):  # of a program's own class
+        names = dataset.classes
+    if names is None and isinstance(dataset, Subset):
         return classes_of(dataset.dataset)
-    return tuple(map(str, names)) if isinstance(names, (list, tuple)) else ()
+    if names is None and isinstance(dataset, ConcatDataset):
+        found = {classes_of(part) for part in dataset.datasets}
+        return found.pop() if len(found) == 1 else ()
+    named = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
+    return tuple(names) if named and len(set(names)) == len(names) else ()
 
 
 def in_threads(dataset: Any) -> bool:

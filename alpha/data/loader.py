@@ -195,7 +195,7 @@ class DataLoader:
                 raise DataError(f"DataLoader: {name} is a {type(getattr(self, name)).__name__}, which has no __iter__")
         if self.sampler is not None and self.shuffle:
             raise DataError("DataLoader: sampler and shuffle=True are both given; a sampler has its own order")
-        if isinstance(self.sampler, WeightedRandomSampler) and len(self.sampler.weights) != len(self.dataset):
+        if type(self.sampler) is WeightedRandomSampler and len(self.sampler.weights) != len(self.dataset):
             raise DataError(
                 f"DataLoader: the sampler has {len(self.sampler.weights)} weights for {len(self.dataset)} items; it "
                 "needs one for each item: of weights of classes, weights[labels]"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,7 +25,7 @@ from alpha.models.resnet import resnet18, resnet34
 from alpha.models.senet import se_resnet
 from alpha.models.vgg import vgg16, vgg19
 from alpha.models.vit import vit_tiny
-from alpha.module.module import Module, device_of
+from alpha.module.module import Module, device_of, evaluation_of
 from alpha.nn import functional as F
 from alpha.runtime import Device, get_device
 
@@ -54,7 +56,7 @@ class Description:
         precision: in which it was trained.
 
     Raises:
-        ValueError: two classes have one name, or `arguments` has another number of classes.
+        ValueError: `arguments` has another number of classes. Two equal names are a warning.
     """
 
     model: str
@@ -66,8 +68,13 @@ class Description:
 
     def __post_init__(self) -> None:
         names = list(self.classes)
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"Description: {len(names)} classes, of which two have the name {twice[0]!r}")
+        if twice := [name for name, count in Counter(names).items() if count > 1]:
+            warnings.warn(
+                f"Description: {len(names)} classes, of which two have the name {twice[0]!r}; a prediction has one "
+                "probability for both",
+                UserWarning,
+                stacklevel=3,
+            )
         wanted = self.arguments.get("num_classes", len(names)) if isinstance(self.arguments, Mapping) else len(names)
         if names and wanted != len(names):
             raise ValueError(f"Description: {len(names)} classes, but num_classes={wanted} in arguments")
@@ -150,15 +157,10 @@ class Classifier(Module):
         """
         several = photos if isinstance(photos, (list, tuple)) else [photos]
         found: list[Prediction] = []
-        was_training = self.training
-        self.eval()
-        try:
+        with evaluation_of(self), no_grad():
             for begin in range(0, len(several), batch_size):
                 images = np.stack([self.pixels(photo) for photo in several[begin : begin + batch_size]])
-                with no_grad():
-                    found += self.named(self(tensor(images, device=device_of(self.network))))
-        finally:
-            self.train(was_training)
+                found += self.named(self(tensor(images, device=device_of(self.network))))
         return found
 
     def pixels(self, photo: Any) -> NDArray[np.uint8]:

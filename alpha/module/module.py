@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, overload
 
 from alpha.core.host_values import DTypeLike
@@ -37,6 +38,18 @@ __all__ = ["Buffer", "Module", "Parameter"]
 Self = TypeVar("Self", bound="Module")
 T = TypeVar("T")
 LAYERS = "alpha.nn.", "alpha.ops."  # where they are defined
+
+
+@contextmanager
+def evaluation_of(model: Module) -> Iterator[None]:
+    """Context with a model in evaluation mode; afterwards each module of it has its own mode of before."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 def device_of(module: Module) -> Device:

@@ -19,7 +19,7 @@ from alpha.core.numerics import computed_precision, get_precision
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor, as_dtype
 from alpha.errors import ShapeError
-from alpha.module.module import Module, device_of
+from alpha.module.module import Module, device_of, evaluation_of
 from alpha.nn.batchnorm import SqBatchNorm, _BatchNorm
 from alpha.nn.kept_sides import AGAIN, BOTH, INPUT, NEITHER, OUTPUT, kept_sides, tensors_in
 from alpha.nn.lazy import initialised
@@ -200,18 +200,15 @@ def trace(model: Module, arguments: tuple[Tensor, ...]) -> list[Row]:
 @contextlib.contextmanager
 def _traced(model: Module) -> Iterator[None]:
     """Evaluation mode with every operator recorded, then everything as before."""
-    modes = [(module, module.training) for module in model.modules()]
     frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
-    model.eval()
-    for parameter in frozen:
-        parameter.requires_grad = parameter.dtype.kind == "f"
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
+    with evaluation_of(model):
         for parameter in frozen:
-            parameter.requires_grad = False
+            parameter.requires_grad = parameter.dtype.kind == "f"
+        try:
+            yield
+        finally:
+            for parameter in frozen:
+                parameter.requires_grad = False
 
 
 class _Ledger:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -31,27 +32,39 @@ class Modes:
     """The layers of a model that stay in evaluation mode while it is trained, such as frozen batch normalisations.
 
     They are those that are in evaluation mode when an epoch begins, while the model itself is in training mode. After
-    an evaluation, in which all layers are, they are those of before, without those of which `train()` was called since.
+    an evaluation, in which all layers are, they are those of before, without those of which `train()` was called since;
+    this is known of a model, whichever trainer has it.
     """
 
     def __init__(self) -> None:
-        self._frozen: list[Module] = []
+        self._said: list[str] = []
 
     def train(self, model: Module) -> None:
         """Set the model to training mode, without the layers that stay in evaluation mode."""
-        self._frozen = self._found(model)
+        frozen = _frozen[model] = self._found(model)
         model.train()
-        for module in self._frozen:
+        for module in frozen:
             module.training = False
 
-    def names(self, model: Module) -> list[str]:
-        """The names of the layers that will stay in evaluation mode."""
+    def news(self, model: Module) -> str:
+        """Text that tells which layers will stay in evaluation mode; empty if nothing has changed since the last."""
         found = set(map(id, self._found(model)))
-        return [name for name, module in model.named_modules() if id(module) in found]
+        names = [name for name, module in model.named_modules() if id(module) in found]
+        if names == self._said:
+            return ""
+        self._said = names
+        if not names:
+            return "all layers are in training mode again"
+        layers = "1 layer stays" if len(names) == 1 else f"{len(names)} layers stay"
+        return f"{layers} in evaluation mode: {shortened(names)}"
 
     def _found(self, model: Module) -> list[Module]:
-        modules = [module for module in model.modules() if module is not model] if model.training else self._frozen
+        before = _frozen.get(model, [])
+        modules = [module for module in model.modules() if module is not model] if model.training else before
         return [module for module in modules if not module.training]
+
+
+_frozen: WeakKeyDictionary[Module, list[Module]] = WeakKeyDictionary()  # by model
 
 
 def shortened(names: Sequence[str]) -> str:
@@ -84,11 +97,11 @@ def check_bounds(augment: Any, loader: DataLoader) -> None:
         name = type(module).__name__
         if isinstance(module, Normalize) or not _is_known(module):
             return
-        bounds = tuple(getattr(module, "bounds", PIXELS))
-        if bounds != PIXELS and _gives_images(loader):
+        bounds = getattr(module, "bounds", PIXELS)
+        if (bounds[0] > PIXELS[0] or bounds[1] < PIXELS[1]) and _gives_images(loader):
             raise ValueError(
-                f"Trainer: augment has {name} with bounds={bounds}, but images of uint8 become pixels from -1 to 1, of "
-                "which it would cut off a part; give it bounds=(-1, 1)"
+                f"Trainer: augment has {name} with bounds={tuple(bounds)}, but images of uint8 become pixels from -1 "
+                "to 1, of which it would cut off a part; give it bounds=(-1, 1)"
             )
 
 
@@ -99,10 +112,11 @@ def _is_known(module: Module) -> bool:
 
 
 def _gives_images(loader: DataLoader) -> bool:
-    """True if the batches of a loader have images (N, H, W, C) of uint8."""
+    """True if the inputs of a loader's batches have images (N, H, W, C) of uint8."""
     found: list[bool] = []
-    first = as_arrays(loader.batch(np.arange(min(1, len(loader.dataset)))))
-    mapped(first, lambda values: found.append(is_image(values)))
+    batch = as_arrays(loader.batch(np.arange(min(1, len(loader.dataset)))))
+    inputs = batch[0] if isinstance(batch, tuple) and len(batch) == 2 else ()
+    mapped(inputs, lambda values: found.append(is_image(values)))
     return any(found)
 
 
@@ -120,5 +134,6 @@ def check_classes(dataset: Any, before: Mapping[str, Any] | None, what: str = "t
     differ = "" if place is None else f"; class {place} is {found[place]!r} here, and {wanted[place]!r} there"
     raise DataError(
         f"Trainer: the data set has the classes {shortened(found)} ({len(found)}), {what} has {shortened(wanted)} "
-        f"({len(wanted)}){differ}. Labels are the numbers of classes, so both need the same ones in the same order"
+        f"({len(wanted)}){differ}. Labels are the numbers of classes, so both need the same ones in the same order; if "
+        "only the names differ, give both data sets the same `classes`"
     )

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -136,14 +136,14 @@ class EarlyStopping(Callback):
         self._watched = Watched("EarlyStopping", metric, mode)
         self._best, self._best_epoch = math.inf, 0
         self._goes_on = False  # whether it has the state of a run
-        self._trainer: Callable[[], Any] = lambda: None  # of the last training
 
     def on_start(self, fit: Fit) -> None:
-        before = self._trainer()
-        if not self._goes_on and before is not fit.trainer:  # another training
+        before = _trainers.get(self)
+        if not self._goes_on and (before is None or before() is not fit.trainer):  # another training
             self._best, self._best_epoch = math.inf, 0
-        self._trainer = weakref.ref(fit.trainer)
-        if self._goes_on:  # perhaps the run was stopped after its last epoch had been saved
+        _trainers[self] = weakref.ref(fit.trainer)
+        goes_on, self._goes_on = self._goes_on, False
+        if goes_on:  # perhaps the run was stopped after its last epoch had been saved
             self._stop(fit)
 
     def on_epoch(self, fit: Fit) -> None:
@@ -167,6 +167,10 @@ class EarlyStopping(Callback):
         best = state["best"]
         self._best, self._best_epoch = math.inf if best is None else float(best), int(state["best_epoch"])
         self._goes_on = True
+
+
+# of the last training of each callback, apart from it, so that it can be pickled
+_trainers: weakref.WeakKeyDictionary[Callback, weakref.ref[Any]] = weakref.WeakKeyDictionary()
 
 
 class KeepWeights(Callback):

@@ -9,11 +9,11 @@ from typing import Any
 
 from alpha.data import DataLoader
 from alpha.data.checks import whole_number
-from alpha.errors import CheckpointError, TrainingError
+from alpha.errors import CheckpointError
 from alpha.runtime import progress
 from alpha.runtime.ranks import rank, world_size
 from alpha.train.batches.host import check_loader
-from alpha.train.beginning import check_classes, shortened
+from alpha.train.beginning import check_classes
 from alpha.train.callbacks import Callback, Fit
 from alpha.train.files.history import Result, Row
 from alpha.train.interrupt import Interrupted, interrupt_between_steps
@@ -58,7 +58,7 @@ def fit(
     epochs = whole_number("fit", "epochs", epochs, 1)
     for loader in (train_loader, *([] if test_loader is None else [test_loader])):
         check_loader(loader)
-    if test_loader is not None:
+    if test_loader is not None and trainer._user_step is None:
         check_classes(test_loader.dataset, train_loader.describe())
     if run is not None:
         run.check_restored()
@@ -79,9 +79,6 @@ def fit(
     if rank() > 0:  # rank 0 says and writes what is the same on all
         show = None
     trained: Result | None = None if run is None else run.trained
-    if show is not None and (names := trainer._modes.names(trainer.model)):
-        layers = "1 layer stays" if len(names) == 1 else f"{len(names)} layers stay"
-        show(f"{layers} in evaluation mode: {shortened(names)}")
     if (done := trainer.finished_epochs if run is None else len(rows)) >= epochs and show is not None:
         show(f"nothing to train: {done} epochs are done; a larger number of epochs trains more")
     try:
@@ -110,7 +107,7 @@ def fit(
 
 def _save_trained(trainer: Any, run: Any) -> None:
     """Save an epoch that was trained, and whose evaluation or callbacks have failed."""
-    with suppress(TrainingError, CheckpointError):  # of weights that are not finite, or a full disk
+    with suppress(Exception):  # as of weights that are not finite, or a full disk: the first error is the one to raise
         run.save(trainer)
 
 
@@ -130,6 +127,8 @@ def _epochs(
         epoch = trainer.finished_epochs if run is None else len(rows)
         if epoch >= epochs:
             break
+        if show is not None and (news := trainer._modes.news(trainer.model)):
+            show(news)
         if trained is None:
             trained = trainer._train_epoch(train_loader, steps, report if callbacks else None)
         if run is not None:
@@ -139,7 +138,7 @@ def _epochs(
         try:
             for callback in callbacks:
                 callback.on_epoch(state)
-        except Exception:
+        except BaseException:
             rows.pop()  # the epoch is to be evaluated, and the callbacks asked, once more
             raise
         state.stopping = trainer._ranks.agreed(state.stopping)

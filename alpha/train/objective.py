@@ -95,6 +95,8 @@ def augmented(augment: Callable[..., Any] | None, inputs: Any, targets: Any) -> 
     if not takes_targets(augment):
         return augment(inputs), targets
     both = augment(inputs, targets)
+    if targets is None and isinstance(both, Tensor):  # of inputs alone, as for a prediction
+        return both, None
     if not isinstance(both, tuple) or len(both) != 2:
         raise TypeError(f"Trainer: augment takes inputs and targets, so it must return both, not a {type_name(both)}")
     return both

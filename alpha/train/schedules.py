@@ -13,8 +13,11 @@ from alpha.train.files.history import Result
 STEP, EPOCH = "step", "epoch"
 
 
-def check_accepted(optimizers: Sequence[Optimizer], schedules: Sequence[LRScheduler]) -> None:
+def check_accepted(optimizers: Sequence[Optimizer], schedules: Sequence[LRScheduler], step: Any) -> None:
     """Raise an error for an optimizer or a schedule that a Trainer would step without an effect, or cannot step.
+
+    Args:
+        step: of the user, which may step other optimizers by itself; None if there is none.
 
     Raises:
         TypeError: its steps need what a Trainer does not give them.
@@ -27,8 +30,9 @@ def check_accepted(optimizers: Sequence[Optimizer], schedules: Sequence[LRSchedu
                 f"Trainer: {name}.step needs a closure, which computes the loss of a batch anew; a Trainer calls "
                 f"step() once for each batch. Train with {name} in a loop of your own, or take another optimizer"
             )
+    groups = {id(group) for optimizer in optimizers for group in optimizer.param_groups}
     for schedule in schedules:
-        if not any(schedule.optimizer is optimizer for optimizer in optimizers):
+        if step is None and not any(id(group) in groups for group in schedule.optimizer.param_groups):
             raise ValueError(
                 f"Trainer: the {type(schedule).__name__} sets the rates of another {type(schedule.optimizer).__name__} "
                 "than the trainer's; make the schedule anew for each optimizer"

@@ -36,7 +36,7 @@ from alpha.step.dry import compile_runs
 from alpha.step.memory import StepMemory
 from alpha.train.background import Precompiler
 from alpha.train.batches.device import count
-from alpha.train.batches.feed import Batch, Feed, HostFeed, ResidentFeed, Residents, StreamingFeed
+from alpha.train.batches.feed import Batch, Feed, HostFeed, ResidentFeed, Residents, StreamingFeed, with_targets
 from alpha.train.batches.host import (
     EPOCH_SEED,
     HostBatches,
@@ -45,7 +45,6 @@ from alpha.train.batches.host import (
     check_loader,
     difference,
     fault_of,
-    inputs_and_targets,
     is_pair,
     is_plain,
     pair,
@@ -172,7 +171,7 @@ class Trainer:
         self.precision = numerics.precision(precision or numerics.get_precision()).name  # checked first
         self.optimizers = several("optimizer", optimizer, Optimizer)
         self.schedule = schedule
-        check_accepted(self.optimizers, self.schedules)
+        check_accepted(self.optimizers, self.schedules, chosen["step"])
         self.model = model
         self.optimizer = self.optimizers[0]
         self.device = get_device(device)
@@ -266,7 +265,7 @@ class Trainer:
 
     def _begin_training(self, loader: DataLoader) -> tuple[Feed, Step]:
         """The batches of the next epoch, and the step that trains on one of them."""
-        check_accepted(self.optimizers, self.schedules)  # perhaps others than those that it was made with
+        check_accepted(self.optimizers, self.schedules, self._user_step)  # perhaps others than at first
         check_bounds(self.augment, loader)
         if not self._updates and self._user_step is None:
             warn_of_untrained(self.model, self.optimizers)
@@ -290,7 +289,8 @@ class Trainer:
             DataError: the data set names other classes than the one that the model was trained on.
         """
         check_loader(loader)
-        check_classes(loader.dataset, self._loader)
+        if self._user_step is None:
+            check_classes(loader.dataset, self._loader)
         with self._ranks.share(loader, False, self._in_shares(loader)):
             return self._evaluate_part(loader)
 
@@ -327,8 +327,8 @@ class Trainer:
             DataError: the loader has no samples, or a batch is neither a pair nor an array.
         """
         check_loader(loader)
-        if not loader.samples:
-            raise DataError("predict: the loader has no samples")
+        if not len(loader):
+            raise DataError(f"predict: no batches of {loader.batch_size} in {loader.samples} samples")
         model = self._evaluated()
         self._ranks.begin(self.model, self._user_step is not None)
         self._ranks.evaluate(model)
@@ -345,7 +345,7 @@ class Trainer:
             closing(feed.arguments()) as batches,
         ):
             for arguments in batches:
-                inputs, _ = augmented(augment, *inputs_and_targets(feed.batch(*arguments)))
+                inputs, _ = augmented(augment, *with_targets(feed.batch(*arguments)))
                 outputs.append(mapped(called(model, inputs), lambda values: values.numpy()))
                 check()
         return merged(outputs, np.arange(sum(map(samples_of, outputs))))
@@ -636,7 +636,8 @@ class Trainer:
         why = ""
         if tally.bad_step:
             with suppress(Exception):  # the error that is being raised counts, not one of the second reading
-                why = fault_of(loader, epoch, seed, tally.bad_step)
+                classes = self.loss is F.cross_entropy and self._user_step is None
+                why = fault_of(loader, epoch, seed, tally.bad_step, classes)
         if why:
             raise tally.explained(why) from None
 
@@ -667,7 +668,7 @@ class Trainer:
         """Note what the loader gives, and return the seed of the epoch; refuse another loader if one must go on."""
         check_loader(loader)
         found, before = loader.describe(), self._loader or {}
-        if self._same_loader:
+        if self._same_loader and self._user_step is None:
             check_classes(loader.dataset, before, "the training that goes on")
         ignored = (HELD_BY,) if self._unfinished is None else ()
         seen, wanted = ({k: v for k, v in about.items() if k not in ignored} for about in (found, before))

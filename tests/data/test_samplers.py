@@ -210,3 +210,8 @@ def test_weights_that_are_not_those_of_the_items(count: int) -> None:
     DataLoader(data, 3, sampler=WeightedRandomSampler(np.ones(10), 20))
     with pytest.raises(DataError, match=rf"{count} weights for 10 items; .* weights\[labels\]"):
         DataLoader(data, 3, sampler=WeightedRandomSampler(np.ones(count), 20))
+
+    class OfClasses(WeightedRandomSampler):
+        """A subclass may make items of classes by itself."""
+
+    DataLoader(data, 3, sampler=OfClasses(np.ones(count), 20))

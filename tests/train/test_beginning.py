@@ -12,10 +12,11 @@ import pytest
 
 import alpha
 from alpha import nn, transforms
-from alpha.data import ArrayDataset, ConcatDataset, DataLoader, Subset, TensorDataset
+from alpha.data import ArrayDataset, ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
+from alpha.data.dataset import classes_of
 from alpha.errors import DataError
 from alpha.optim import SGD, CosineAnnealingLR, ReduceLROnPlateau, SequentialLR, StepLR
-from alpha.train import Run, Trainer
+from alpha.train import Callback, Run, Trainer
 
 LABELS = (np.arange(24) % 3).astype(np.int32)
 NAMES = ("ant", "bee", "cat")
@@ -76,6 +77,29 @@ def test_a_model_in_evaluation_mode_is_trained_as_a_whole() -> None:
     assert all(module.training for module in model.modules())
 
 
+def test_a_frozen_layer_stays_so_whoever_evaluates_and_trains() -> None:
+    """A callback predicts photos, another trainer has the model, and layers are frozen later, in training mode."""
+    model = network()
+    model[1].eval()
+    loader, before = DataLoader(images(), 8), model[1].running_mean.numpy().copy()
+
+    class Photo(Callback):
+        def on_epoch(self, fit: Any) -> None:
+            modes = [module.training for module in model.modules()]
+            alpha.models.Classifier(model, alpha.models.Description("own", image_size=6)).predict(images().images[0])
+            assert [module.training for module in model.modules()] == modes
+
+    trainer_of(model).fit(loader, loader, epochs=2, callbacks=[Photo()], show=None)
+    trainer_of(model).fit(loader, epochs=2, callbacks=[Photo()], show=None)
+    np.testing.assert_array_equal(model[1].running_mean.numpy(), before)
+    other = model[2][1].running_mean.numpy().copy()
+    model.train()
+    model[2].eval()
+    trainer_of(model).fit(loader, loader, epochs=2, show=None)
+    np.testing.assert_array_equal(model[2][1].running_mean.numpy(), other)
+    assert (model[1].running_mean.numpy() != before).any()
+
+
 def test_fit_says_which_layers_stay_in_evaluation_mode() -> None:
     model, said = network(), []
     loader = DataLoader(images(), 8)
@@ -84,6 +108,16 @@ def test_fit_says_which_layers_stay_in_evaluation_mode() -> None:
     model[2].eval()
     trainer_of(model).fit(loader, epochs=1, show=said.append)
     assert "4 layers stay in evaluation mode: 2, 2.0, 2.1, 2.2" in said
+
+    class Leaves(Callback):
+        def on_epoch(self, fit: Any) -> None:
+            model[1].eval() if len(fit.rows) == 2 else model.train()
+
+    said.clear()
+    model.train()
+    trainer_of(model).fit(loader, epochs=4, callbacks=[Leaves()], show=said.append)
+    told = [line for line in said if not line.startswith("epoch")]
+    assert told == ["1 layer stays in evaluation mode: 1", "all layers are in training mode again"]
 
 
 # -- parameters and schedules ------------------------------------------------------------------------
@@ -136,6 +170,26 @@ def test_a_schedule_of_another_optimizer_is_refused(make: Any) -> None:
         trainer.train_epoch(DataLoader(images(), 8))
 
 
+def test_schedules_of_the_same_groups_and_of_a_step() -> None:
+    """A wrapper that shares the groups of an optimizer, and a step that steps another one by itself."""
+    model = network()
+    base, other = (SGD(model.parameters(), lr=0.01) for _ in range(2))
+
+    class Wrapper(SGD):
+        def __init__(self) -> None:
+            super().__init__(model.parameters(), lr=0.01)
+            self.param_groups = base.param_groups
+
+    trainer = Trainer(model, Wrapper(), "cpu", schedule=StepLR(base, 1, 0.5), schedule_per="epoch")
+    trainer.train_epoch(DataLoader(images(), 8))
+    assert base.param_groups[0]["lr"] == 0.005
+
+    def step(model: Any, batch: Any) -> Any:
+        return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+    Trainer(model, base, "cpu", schedule=StepLR(other, 1), step=step).train_epoch(DataLoader(images(), 8))
+
+
 # -- augmentation ------------------------------------------------------------------------------------
 
 COLOURS = [transforms.ColorJitter, transforms.RandAugment, transforms.TrivialAugmentWide]
@@ -158,6 +212,12 @@ def test_bounds_of_colours_are_those_of_the_images(kind: Any) -> None:
                 begin(augment, loader)
         begin(augment, floats)
     begin(kind(bounds=(-1, 1)), bytes_)
+    begin(kind(bounds=(-2, 2)), bytes_)
+    dense = nn.Conv2d(3, 2, 1)  # with labels of uint8, which are no images
+    masks = TensorDataset(images(kind=np.float32).images / 255, np.zeros((24, 6, 6, 1), np.uint8))
+    trainer = Trainer(dense, SGD(dense.parameters(), lr=0.1), "cpu", lambda o, t: (o - t.float()).square().mean())
+    trainer.augment = kind()
+    trainer.train_epoch(DataLoader(masks, 8))
     begin(transforms.Compose([transforms.Normalize(-1.0, 2.0), kind()]), bytes_)  # to pixels from 0 to 1
 
 
@@ -190,6 +250,64 @@ def test_data_sets_of_other_classes_are_refused(other: tuple[str, ...], tmp_path
     run.close()
 
 
+class Grouped(Dataset):
+    """Other labels of a data set, whose names are not its own."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        image, label = self.dataset[index]
+        return image, int(label > 0)
+
+
+class Joined(ConcatDataset):
+    classes = ("one", "two", "three", "four", "five", "six")
+
+
+class Unnamed(ArrayDataset):
+    @property
+    def classes(self) -> Any:  # type: ignore[override]
+        raise NotImplementedError
+
+    @classes.setter
+    def classes(self, names: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        Grouped(images(NAMES)),
+        ConcatDataset([images(NAMES), images(("a", "b", "c"))]),
+        Unnamed(images().images, LABELS),
+        *[type("Own", (TensorDataset,), {"classes": names})(images().images, LABELS) for names in (LABELS, "abc", 3)],
+        type("Own", (TensorDataset,), {"classes": ["cat", "bee"] * 12})(images().images, LABELS),
+    ],
+)
+def test_what_names_no_classes(dataset: Any) -> None:
+    assert classes_of(dataset) == ()
+    assert "classes" not in DataLoader(dataset, 8).describe()
+    loader = DataLoader(images(NAMES), 8)
+    trainer_of(network()).fit(loader, DataLoader(Subset(dataset, range(8)), 8), epochs=1, show=None)
+
+
+def test_own_names_come_first() -> None:
+    assert classes_of(Joined([images(NAMES), images(NAMES)])) == Joined.classes
+    assert classes_of(ConcatDataset([images(NAMES), Subset(images(NAMES), [1])])) == NAMES
+
+
+def test_a_step_may_not_use_labels() -> None:
+    def step(model: Any, batch: Any) -> Any:
+        return model(batch[0]).square().mean()
+
+    model = network()
+    trainer = Trainer(model, SGD(model.parameters(), lr=0.01), "cpu", step=step)
+    trainer.fit(DataLoader(images(NAMES), 8), DataLoader(images(("x", "y", "z")), 8), epochs=1, show=None)
+
+
 def test_a_state_of_before_names_no_classes() -> None:
     trainer, loader = trainer_of(network()), DataLoader(images(NAMES), 8, seed=0)
     trainer.train_epoch(loader)
@@ -214,23 +332,24 @@ def test_what_is_no_loader(given: Any) -> None:
             use(given)
 
 
-def test_predictions_need_no_targets(device: str) -> None:
-    inputs = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
-
-    class Inputs(TensorDataset):
-        def __getitem__(self, index: Any) -> Any:
-            return super().__getitem__(index)[0]
-
-        batch = None
-
+@pytest.mark.parametrize("kind", [np.uint8, np.float32])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_predictions_need_no_targets(device: str, kind: Any, mixed: bool) -> None:
+    """Images of uint8 are pixels as beside targets, and an augmentation that mixes targets has none."""
     alpha.manual_seed(0)
-    model = nn.Linear(4, 2).to(device)
+    inputs = np.random.default_rng(0).integers(0, 256, (10, 6, 6, 3)).astype(kind)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(64, 2)).to(device)
     trainer = Trainer(model, SGD(model.parameters(), lr=0.01), device)
+    if mixed:
+        trainer.augment = transforms.Compose([transforms.MixUp(num_classes=2), transforms.RandomCrop(6)])
     expected = trainer.predict(DataLoader(TensorDataset(inputs, np.zeros(10)), 4))
-    np.testing.assert_array_equal(trainer.predict(DataLoader(TensorDataset(inputs), 4)), expected)
-    np.testing.assert_array_equal(trainer.predict(DataLoader([row for row in inputs], 4)), expected)
-    with pytest.raises(DataError, match="no samples"):
-        trainer.predict(DataLoader(TensorDataset(inputs[:0]), 4))
+    for dataset in (TensorDataset(inputs), list(inputs)):
+        np.testing.assert_array_equal(trainer.predict(DataLoader(dataset, 4)), expected)
+    for loader in (DataLoader(TensorDataset(inputs[:0]), 4), DataLoader(TensorDataset(inputs), 16, drop_last=True)):
+        with pytest.raises(DataError, match=r"no batches of (4|16) in (0|10) samples"):
+            trainer.predict(loader)
+    with pytest.raises(DataError, match="3 parts"):
+        trainer.predict(DataLoader(TensorDataset(inputs, np.zeros(10), np.zeros(10)), 4))
 
 
 # -- losses that are not finite ----------------------------------------------------------------------
@@ -246,6 +365,7 @@ def test_the_item_whose_numbers_are_not_finite(wrong: float, place: int) -> None
     inputs[place, 2] = wrong
     data = TensorDataset(inputs, LABELS)
     words = f"its inputs have {wrong} in item {place} of the data set"
+    words += "$" if np.isnan(wrong) else "; if that is meant, a lower learning rate usually helps"
     for loader in (DataLoader(data, 5), DataLoader(data, 5, shuffle=True), DataLoader(data, 5, shuffle=True, seed=1)):
         with pytest.raises(ArithmeticError, match=words):
             trainer().fit(loader, epochs=1, show=None)
@@ -265,5 +385,9 @@ def test_a_batch_without_a_label() -> None:
         trainer_of(model).evaluate(loader)
     regression = Trainer(model, SGD(model.parameters(), lr=1e30), "cpu", nn.functional.mse_loss)
     ones = DataLoader(TensorDataset(*np.ones((2, 8, 3), np.float32)), 4)
-    with pytest.raises(ArithmeticError, match="a lower learning rate usually helps"):
+    with pytest.raises(ArithmeticError, match="; a lower learning rate usually helps"):
         regression.fit(ones, epochs=9, show=None)
+    last = nn.Linear(3, 1)
+    whole = Trainer(last, SGD(last.parameters(), lr=1e30), "cpu", lambda o, t: (o[:, 0] - t.float()).square().mean())
+    with pytest.raises(ArithmeticError, match="; a lower learning rate usually helps"):
+        whole.fit(DataLoader(TensorDataset(np.ones((8, 3), np.float32), np.full(8, -5)), 4), epochs=9, show=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -460,12 +461,12 @@ def test_what_a_trainer_and_a_run_are(tmp_path: Path) -> None:
 class Failing(Callback):
     """Fails at an epoch, as a logger whose server is gone, until it is mended."""
 
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
+    def __init__(self, epoch: int, error: BaseException | None = None) -> None:
+        self.epoch, self.error = epoch, error or ConnectionError("the server is gone")
 
     def on_epoch(self, fit: Any) -> None:
         if len(fit.rows) == self.epoch:
-            raise ConnectionError("the server is gone")
+            raise self.error
 
 
 class FailingData(ArrayDataset):
@@ -484,7 +485,7 @@ class FailingData(ArrayDataset):
 
 
 @pytest.mark.parametrize("epoch", [1, 3])
-@pytest.mark.parametrize("kind", ["callback", "metric", "data set", "watched"])
+@pytest.mark.parametrize("kind", ["callback", "interrupt", "metric", "data set", "watched"])
 def test_an_error_behind_an_epoch_loses_nothing(tmp_path: Path, kind: str, epoch: int) -> None:
     """The epoch that was trained is saved; the run goes on with its evaluation, and ends with the same weights."""
     train, test = loaders()
@@ -500,10 +501,12 @@ def test_an_error_behind_an_epoch_loses_nothing(tmp_path: Path, kind: str, epoch
     subject = build(metrics={"own": metric}) if kind == "metric" else build()
     tested = DataLoader(FailingData(epoch), 8) if kind == "data set" else test
     callbacks: list[Callback] = [Failing(epoch)] if kind == "callback" else []
+    if kind == "interrupt":
+        callbacks = [Failing(epoch, Interrupted(2))]
     if kind == "watched":
         callbacks = [EarlyStopping(metric="test_f1", mode="max")]
         epoch = 1
-    with pytest.raises((ConnectionError, ZeroDivisionError, OSError, KeyError)):
+    with pytest.raises((ConnectionError, Interrupted, ZeroDivisionError, OSError, KeyError)):
         subject.fit(train, tested, epochs=epochs, run=run, callbacks=callbacks, show=None)
     run.close()
 
@@ -517,6 +520,15 @@ def test_an_error_behind_an_epoch_loses_nothing(tmp_path: Path, kind: str, epoch
     ]
     for name, value in weights(whole).items():
         np.testing.assert_array_equal(weights(subject)[name], value)
+
+
+def test_an_error_of_saving_does_not_hide_the_first(tmp_path: Path) -> None:
+    train, test = loaders()
+    run = Run.start({}, tmp_path / "run")
+    run.options["x"] = object()  # which no file takes
+    with pytest.raises(ConnectionError, match="the server is gone"):
+        build().fit(train, test, epochs=2, run=run, callbacks=[Failing(1)], show=None)
+    run.close()
 
 
 def test_a_resumed_run_must_be_restored(tmp_path: Path) -> None:
@@ -544,3 +556,9 @@ def test_early_stopping_in_a_second_training() -> None:
     assert len(subject.fit(train, test, epochs=9, callbacks=[stop], show=None)) == 3
     assert len(subject.fit(train, test, epochs=9, callbacks=[stop], show=None)) == 1  # the fourth epoch
     assert len(build().fit(train, test, epochs=9, callbacks=[stop], show=None)) == 3
+    stop.load_state_dict({"best": -1.0, "best_epoch": 30})  # of a run that goes on, and then of another training
+    subject = build()
+    subject.epoch = 30
+    assert len(subject.fit(train, test, epochs=39, callbacks=[stop], show=None)) == 2
+    assert len(build().fit(train, test, epochs=9, callbacks=[stop], show=None)) == 3
+    assert pickle.loads(pickle.dumps(stop)).patience == 2

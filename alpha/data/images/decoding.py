@@ -99,7 +99,9 @@ class Decoder:
                     if (by := reduction(whole, lying)) > 1:
                         file.draft(None, (lying[1], lying[0]))
                 image = _rgb(file)
-                found = _turned(image, whole, by, _turn(file))  # that of a TIFF is gone now: Pillow has obeyed it
+                if by == 1:
+                    whole = image.height, image.width  # that of a TIFF which Pillow has turned is another one now
+                found = _turned(image, whole, by, _turn(file))
         return found[0] if size is None else _covering(*found, size)
 
     def _fast(self, path: str, size: Size | None) -> tuple[Image.Image, Size, int] | None:
@@ -144,7 +146,13 @@ def reduction(whole: Size, size: Size) -> int:
 
 
 def _turn(file: Image.Image) -> Image.Transpose | None:
-    """The turn that brings the pixels of an image upright, as its EXIF data says; None if they are."""
+    """The turn that brings the pixels of an image upright, as its EXIF data says; None if they are.
+
+    Pillow turns those of a TIFF by itself. An image that a program has made of another one has no format, and may have
+    been turned already.
+    """
+    if file.format in (None, "TIFF"):
+        return None
     try:
         return TURNS.get(file.getexif().get(ORIENTATION, 1))
     except (OSError, SyntaxError, TypeError, ValueError, UserWarning, struct.error):  # the pixels may be whole

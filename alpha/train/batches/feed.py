@@ -22,7 +22,7 @@ from alpha.runtime.device import MIB
 from alpha.runtime.recording import StepValue
 from alpha.step.dry import shaped
 from alpha.train.batches.device import is_image, take_batch
-from alpha.train.batches.host import HostBatches, is_plain, whole
+from alpha.train.batches.host import HostBatches, is_plain, pair, whole
 
 Arguments = tuple[Any, ...]
 PIECE_BYTES = 256 * MIB  # of a data set that is copied to the device at once
@@ -59,6 +59,14 @@ def with_pixels(batch: Any) -> Any:
         return batch
     inputs, targets = batch
     return mapped(inputs, lambda x: F.normalize_pixels(x) if is_image(x) else x), targets
+
+
+def with_targets(batch: Any) -> tuple[Any, Any]:
+    """Inputs, with pixels, and targets of a batch for a prediction; None for the targets of inputs alone."""
+    if isinstance(batch, tuple) and len(batch) > 1:
+        return pair(batch)
+    inputs, _ = with_pixels((batch[0] if isinstance(batch, tuple) else batch, None))
+    return inputs, None
 
 
 def sizes(loader: HostBatches, count: int) -> set[int]:

@@ -98,13 +98,14 @@ def difference(loader: Mapping[str, Any], before: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} is {loader.get(name, 'none')}, was {before.get(name, 'none')}" for name in changed)
 
 
-def fault_of(loader: DataLoader, epoch: int, seed: int | None, step: int) -> str:
+def fault_of(loader: DataLoader, epoch: int, seed: int | None, step: int, classes: bool) -> str:
     """The reason why a batch can have no finite loss, in words; empty if its numbers and labels show none.
 
     Args:
         epoch: its number, from 0.
         seed: of the epoch; see `seed_of_epoch`.
         step: the number of the batch, from 1.
+        classes: whether integers among the targets are labels of classes.
     """
     loader.set_epoch(epoch)
     loader.epoch_seed = seed
@@ -118,11 +119,13 @@ def fault_of(loader: DataLoader, epoch: int, seed: int | None, step: int) -> str
         for array in arrays:
             if not is_floating(array.dtype) or len(array) != len(items):
                 continue
-            rows = array.reshape(len(items), -1).astype(np.float32)
+            rows = array.reshape(len(items), -1)
+            rows = rows if rows.dtype.kind == "f" else rows.astype(np.float32)  # bfloat16
             for place in np.flatnonzero(~np.isfinite(rows).all(axis=1))[:1]:
                 found = rows[place][~np.isfinite(rows[place])][0]
-                return f"its {name} have {found} in item {items[place]} of the data set"
-    labels = parts[1] if len(parts) == 2 else None
+                why = f"its {name} have {found} in item {items[place]} of the data set"
+                return why if np.isnan(found) else f"{why}; if that is meant, a lower learning rate usually helps"
+    labels = parts[1] if len(parts) == 2 and classes else None
     if isinstance(labels, np.ndarray) and labels.dtype.kind == "i" and labels.size and (labels < 0).all():
         return f"the batch has no label of a class: all are below 0, the first is {labels.reshape(-1)[0]}"
     return ""
@@ -176,13 +179,6 @@ def pair(batch: Any) -> tuple[Any, Any]:
             "collate_fn, or give the Trainer a step= that takes the whole batch"
         )
     return batch[0], batch[1]
-
-
-def inputs_and_targets(batch: Any) -> tuple[Any, Any]:
-    """The two parts of a batch for a prediction, which needs no targets: None for those of inputs alone."""
-    if isinstance(batch, tuple) and len(batch) == 1:
-        return batch[0], None
-    return (batch, None) if not isinstance(batch, tuple) else pair(batch)
 
 
 def samples_of(batch: Any) -> int:

@@ -225,6 +225,9 @@ def test_photos_are_turned_upright(tmp_path: Path, format_: str, orientation: in
                 np.testing.assert_array_equal(np.asarray(PILLOW(file, size, "a"), float), found)
     with Image.open(path, formats=[format_]) as photo:
         np.testing.assert_array_equal(decoding.in_colour(photo), PILLOW(str(path), None))
+        photo.load()
+        made = photo.transpose(Image.Transpose.ROTATE_90)  # which a program may have turned upright by itself
+    np.testing.assert_array_equal(decoding.in_colour(made), made.convert("RGB"))
 
 
 @pytest.mark.filterwarnings("ignore:.*EXIF:UserWarning")  # Pillow says it

@@ -239,7 +239,7 @@ def test_a_description_that_does_not_fit() -> None:
         classifier = alpha.models.Classifier(network, alpha.models.Description("own", classes=classes))
         with pytest.raises(ShapeError, match=f"the network has 3 outputs, the description {len(classes)} classes"):
             classifier.named(alpha.ones(2, 4) @ network.weight.T)
-    with pytest.raises(ValueError, match="3 classes, of which two have the name 'b'"):
+    with pytest.warns(UserWarning, match="3 classes, of which two have the name 'b'"):
         alpha.models.Description("own", classes=("b", "a", "b"))
     with pytest.raises(ValueError, match="2 classes, but num_classes=10 in arguments"):
         alpha.models.Description("resnet18", {"num_classes": 10}, ("a", "b"))
