@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import operator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -437,6 +438,12 @@ class Tensor(Methods):
         """Set `requires_grad`, and return the tensor."""
         self.requires_grad = requires_grad
         return self
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """The parts x[0], x[1], .. along the first axis; `TypeError` for a tensor without axes."""
+        if not self.ndim:
+            raise TypeError("iteration over a 0-d tensor: it has no axis; .item() is its number")
+        return (self[i] for i in range(len(self)))
 
     def register_hook(self, hook: Hook) -> HookHandle:
         """Call `hook(grad)` when this tensor's gradient is ready; a Tensor that it returns replaces the gradient.

@@ -151,7 +151,7 @@ def _converted(module: Module, known: dict[Module, Module]) -> Module:
         made = known[module] = SyncBatchNorm.__new__(SyncBatchNorm)
         vars(made).update(vars(module))
         return made
-    for name, child in list(module.named_children()):
+    for name, child in list(module._named_parts()):
         new = _converted(child, known)
         if new is not child:
             setattr(module, name, new)

@@ -235,7 +235,7 @@ def _in_sequence(name: str, sequence: Module) -> Iterator[tuple[str, bool, Shape
 
 def _steps(name: str, sequence: Module) -> Iterator[tuple[str, Module]]:
     """The layers of a Sequential in order, and those of a Sequential within it."""
-    for local, layer in sequence.named_children():
+    for local, layer in sequence._named_parts():
         path = f"{name}.{local}" if name else local
         if type(layer).__name__ == "Sequential" and type(layer).__module__.startswith("alpha."):
             yield from _steps(path, layer)

@@ -17,7 +17,7 @@ from alpha.core.tensor import Tensor, as_dtype
 from alpha.errors import CheckpointError
 from alpha.module.flattened import Names, advice_of_flattened
 from alpha.module.hooks import Hooked, call_with_backward_hooks, hooks_act
-from alpha.module.parameter import Buffer, Parameter, fill, move, state_of, with_place
+from alpha.module.parameter import Buffer, Parameter, fill, move, state_of, with_place, zero_gradients
 from alpha.module.state_dict import (
     IncompatibleKeys,
     StateDict,
@@ -38,6 +38,9 @@ __all__ = ["Buffer", "Module", "Parameter"]
 Self = TypeVar("Self", bound="Module")
 T = TypeVar("T")
 LAYERS = "alpha.nn.", "alpha.ops."  # where they are defined
+# methods by which a module of PyTorch keeps more than tensors in a state dict, and those that a whole model may have
+OWN_STATE = "get_extra_state", "set_extra_state", "_save_to_state_dict", "_load_from_state_dict"
+OWN_DICTS = "state_dict", "load_state_dict"
 
 
 @contextmanager
@@ -113,6 +116,7 @@ class Module(Hooked):
     _namesake: ClassVar[tuple[str, str]] = ("", "")  # how names of another network's weights begin, and what to do then
     _maps: Mapping[tuple[str, bool], tuple[int, ...]] = {}  # see alpha/module/flattened.py
     _unturned: frozenset[str] = frozenset()  # tensors of four axes that PyTorch's weights have as the module has them
+    _kept_places: frozenset[str] = frozenset()  # names that are None now, whose parts will stand where they stand
     _awaited: Mapping[str, bool] = {}  # whether it is persistent, for each Buffer in whose place there is None
 
     training = True
@@ -131,7 +135,15 @@ class Module(Hooked):
         Raises:
             TypeError: the attribute is a Parameter, a Buffer or a Module and the value is of another kind.
         """
-        current = vars(self).get(name)
+        attributes = vars(self)
+        current = attributes.get(name)
+        was_part = isinstance(current, (Parameter, Buffer, Module))
+        if was_part and value is None:
+            attributes["_kept_places"] = self._kept_places | {name}
+        elif not was_part and name in attributes and isinstance(value, (Parameter, Buffer, Module)):
+            stays = name in self._kept_places or type(self).__module__.startswith(LAYERS)
+            if not stays:
+                del attributes[name]  # a part comes behind those that are there, as in PyTorch
         if isinstance(current, (Parameter, Buffer, Module)) and not (value is None or isinstance(value, Parameter)):
             value = of_the_kind_of(current, value, f"{type(self).__name__}.{name}")
         elif value is None and isinstance(current, Buffer):
@@ -197,12 +209,8 @@ class Module(Hooked):
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop every gradient, or fill it with zeros if not `set_to_none`."""
-        for parameter in self.parameters():
-            if set_to_none:
-                parameter.grad = None
-            elif (grad := parameter.grad) is not None:
-                parameter.grad = Tensor(grad.device.zeros(grad.shape, grad.dtype))
+        """Drop every gradient, or fill it with zeros in place if not `set_to_none`."""
+        zero_gradients(self.parameters(), set_to_none)
 
     def to(
         self: Self,
@@ -297,10 +305,12 @@ class Module(Hooked):
 
         Raises:
             ValueError: the layout is another one, or arguments do not go together.
+            TypeError: a module defines methods of PyTorch's that keep more in a state dict, which are not called.
         """
         if layout not in LAYOUTS:
             raise ValueError(f"state_dict: layout={layout!r} is not one of 'NHWC', 'NCHW'")
         own = self._state()
+        self._check_own_state("state_dict")
         if layout == "NCHW":
             if keep_vars:
                 raise ValueError("state_dict: keep_vars gives the parameters themselves, which are in NHWC")
@@ -363,8 +373,10 @@ class Module(Hooked):
 
         Raises:
             CheckpointError: lists every mismatch at once.
+            TypeError: a module defines methods of PyTorch's that keep more in a state dict, which are not called.
         """
         own = self._state()
+        self._check_own_state("load_state_dict")
         state = weights_of(state, own)
         maps = TorchLayout(self, flattened, unflattened).maps
         values, problems, keys = read_state(own, targets_of(self, own), state, layout, strict, maps)
@@ -385,6 +397,23 @@ class Module(Hooked):
             warnings.warn(advice, stacklevel=2)
         return keys
 
+    def _check_own_state(self, operator: str) -> None:
+        """Refuse modules that keep more by methods of PyTorch's which are not called here; it would be lost.
+
+        Raises:
+            TypeError: a module has one of `OWN_STATE`, or one below this has a `state_dict` of its own.
+        """
+        for path, module in self.named_modules():
+            kind = type(module)
+            own = [name for name in OWN_STATE if hasattr(kind, name)]
+            if path:
+                own += [name for name in OWN_DICTS if getattr(kind, name) is not getattr(Module, name)]
+            if own:
+                raise TypeError(
+                    f"{operator}: {path or 'the module'}, a {kind.__name__}, defines {own[0]}, which is not called for "
+                    "a part of a model; keep what it has in a Buffer"
+                )
+
     def _note_unturned(self, names: set[str]) -> None:
         """Let the modules know which of their loaded tensors of four axes PyTorch has as they have them."""
         for path, module in self.named_modules(remove_duplicate=False):
@@ -403,7 +432,7 @@ class Module(Hooked):
         return ""
 
     def __repr__(self) -> str:
-        lines = [f"  ({name}): " + repr(child).replace("\n", "\n  ") for name, child in self.named_children()]
+        lines = [f"  ({name}): " + repr(child).replace("\n", "\n  ") for name, child in self._named_parts()]
         inside = self.extra_repr() + ("\n" + "\n".join(lines) + "\n" if lines else "")
         return f"{type(self).__name__}({inside})"
 
@@ -427,16 +456,23 @@ class Module(Hooked):
         return Parts(self, Buffer)
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """(attribute name, module) of the direct submodules, in order of assignment."""
+        """(attribute name, module) of the direct submodules, in order of assignment; a shared one once."""
+        seen: set[int] = set()
+        for name, value in self._named_parts():
+            if id(value) not in seen:
+                seen.add(id(value))
+                yield name, value
+
+    def _named_parts(self) -> Iterator[tuple[str, Module]]:
+        """(attribute name, module) of the direct submodules, a shared one by each of its names."""
         for name, value in vars(self).items():
             if isinstance(value, Module):
                 yield name, value
 
     def children(self) -> Iterator[Module]:
-        """The modules that are attributes of this one, in order."""
-        for value in vars(self).values():
-            if isinstance(value, Module):
-                yield value
+        """The modules that are attributes of this one, in order, each once."""
+        for _, value in self.named_children():
+            yield value
 
     def named_modules(self, prefix: str = "", remove_duplicate: bool = True) -> Iterator[tuple[str, Module]]:
         """(dotted name, module) of this and every module below; a shared one once, or with `False` by each name."""
@@ -448,7 +484,7 @@ class Module(Hooked):
             if remove_duplicate:
                 seen.add(id(module))
             yield name, module
-            for child_name, child in module.named_children():
+            for child_name, child in module._named_parts():
                 yield from walk(child, _dotted(name, child_name))
 
         return walk(self, prefix)
@@ -566,6 +602,8 @@ class Module(Hooked):
             reason = "is another attribute" if taken else "is empty" if not name else "has a dot"
             raise KeyError(f"{owner}: {name!r} cannot be the name of a {wanted}, because it {reason}")
         setattr(self, name, value)
+        if value is None:
+            vars(self)["_kept_places"] = self._kept_places | {name}
 
     def apply(self: Self, function: Callable[[Module], object]) -> Self:
         """Call `function` on every module below, children first, and then on this one."""

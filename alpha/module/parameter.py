@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from alpha.autograd.grad_mode import no_grad
 from alpha.autograd.versions import Version
 from alpha.core.host_values import DTypeLike, as_dtype
 from alpha.core.origins import unmark
@@ -44,6 +45,17 @@ class Parameter(Tensor):
         made = tensor(values)
         super().__init__(made.array, requires_grad)
         self._base_version = made._base_version  # until a module has it
+
+    def __getstate__(self) -> tuple[Any, dict[str, Any]]:
+        attributes, held = super().__getstate__()
+        return attributes, {**held, "_grad": None}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
+        """A Parameter with memory of its own and, as in PyTorch, without the gradient."""
+        result = super().__deepcopy__(memo)
+        assert isinstance(result, Parameter)
+        result._grad = None
+        return result
 
 
 class Buffer(Tensor):
@@ -209,6 +221,16 @@ def fill(value: Tensor, values: npt.NDArray[Any]) -> None:
 def shape_text(value: Tensor) -> str:
     """The shape of a tensor, for a message or a repr; "uninitialised" if it has none yet."""
     return "uninitialised" if isinstance(value, Uninitialized) else str(value.shape)
+
+
+def zero_gradients(parameters: Iterable[Tensor], set_to_none: bool) -> None:
+    """Drop gradients, or fill them with zeros in place, so that whoever holds one sees it, too."""
+    for parameter in parameters:
+        if set_to_none:
+            parameter.grad = None
+        elif (grad := parameter.grad) is not None:
+            with no_grad():
+                grad.detach().zero_()
 
 
 def state_of(value: Tensor) -> Any:

@@ -46,7 +46,7 @@ class _Ordered(Module):
         """Put a module before the one at an index, as `list.insert`; all are numbered anew."""
         if not isinstance(module, Module):
             raise TypeError(f"{type(self).__name__} holds modules, not {type(module).__name__}")
-        modules = list(self.children())
+        modules = list(self)
         modules.insert(index, module)
         self._number(modules)
 
@@ -62,10 +62,10 @@ class _Ordered(Module):
         return self
 
     def __len__(self) -> int:
-        return sum(1 for _ in self.children())
+        return sum(1 for _ in self)
 
     def __iter__(self) -> Iterator[Module]:
-        return self.children()
+        return (module for _, module in self._named_parts())
 
     @overload
     def __getitem__(self: Self, index: int) -> Module: ...
@@ -75,29 +75,35 @@ class _Ordered(Module):
 
     def __getitem__(self: Self, index: int | slice) -> Module | Self:
         """A module, or for a slice a container of the same modules, numbered from 0."""
-        modules = list(self.children())
+        modules = list(self)
         if not isinstance(index, slice):
             return modules[index]
+        return self._of(enumerate(modules[index]))
+
+    def _of(self: Self, named: Iterable[tuple[Any, Module]]) -> Self:
+        """A container of this kind and mode with other modules, of these names."""
         result = type(self).__new__(type(self))
         result.training = self.training
-        return result.extend(modules[index])
+        for name, module in named:
+            setattr(result, str(name), module)
+        return result
 
     def __delitem__(self, index: int | slice) -> None:
         """Take out a module, or those of a slice; the others are numbered anew."""
-        modules = list(self.children())
+        modules = list(self)
         del modules[index]
         self._number(modules)
 
     def __add__(self: Self, other: Iterable[Module]) -> Self:
         """A container of the modules of both, numbered from 0."""
-        return self[:].extend(other) if isinstance(other, Iterable) else NotImplemented
+        return self._of(enumerate(self)).extend(other) if isinstance(other, Iterable) else NotImplemented
 
     def __iadd__(self: Self, other: Iterable[Module]) -> Self:
         return self.extend(list(other)) if isinstance(other, Iterable) else NotImplemented
 
     def _number(self, modules: Iterable[Module]) -> None:
         """Hold these modules, named "0", "1", .., in place of those that are there."""
-        for name, _ in list(self.named_children()):
+        for name, _ in list(self._named_parts()):
             delattr(self, name)
         for number, module in enumerate(modules):
             setattr(self, str(number), module)
@@ -105,7 +111,7 @@ class _Ordered(Module):
     def __setitem__(self, index: int, module: Module) -> None:
         if not isinstance(module, Module):
             raise TypeError(f"{type(self).__name__} holds modules, not {type(module).__name__}")
-        names = [name for name, _ in self.named_children()]
+        names = [name for name, _ in self._named_parts()]
         setattr(self, names[index], module)
 
 
@@ -134,8 +140,13 @@ class Sequential(_Ordered):
             check_name(self, name)
             setattr(self, name, module)
 
+    def __getitem__(self: Self, index: int | slice) -> Module | Self:  # type: ignore[override]
+        """A module, or for a slice a Sequential of the same modules, which keep their names, as in PyTorch."""
+        named = list(self._named_parts())
+        return self._of(named[index]) if isinstance(index, slice) else named[index][1]
+
     def forward(self, x: Any) -> Any:
-        modules = list(self.children())
+        modules = list(self)
         position = 0
         while position < len(modules):
             x, called = _call(modules, position, x)
@@ -237,7 +248,7 @@ class ModuleDict(Module):
 
     def items(self) -> Iterable[tuple[str, Module]]:
         """Pairs of a name and its module, in order of insertion."""
-        return list(self.named_children())
+        return list(self._named_parts())
 
     def pop(self, name: str) -> Module:
         """Remove a module and return it; `KeyError` if there is none of this name."""

@@ -21,7 +21,7 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor, tensor
 from alpha.errors import CheckpointError, GradientError, type_name
 from alpha.module.hooks import HookHandle
-from alpha.module.parameter import shape_text
+from alpha.module.parameter import shape_text, zero_gradients
 from alpha.ops.kernel.multi_tensor import Update, deferred
 from alpha.optim.hyper import Field, Rule, check, flag, natural, ordered, whole, written
 from alpha.optim.pytorch_state import from_pytorch, is_pytorch, to_pytorch
@@ -190,13 +190,9 @@ class Optimizer:
         return "\n".join([f"{self._name} (", *lines, ")"])
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop every gradient, or fill it with zeros if not `set_to_none`."""
+        """Drop every gradient, or fill it with zeros in place if not `set_to_none`."""
         for group in self.param_groups:
-            for parameter in group["params"]:
-                if set_to_none:
-                    parameter.grad = None
-                elif (grad := parameter.grad) is not None:
-                    parameter.grad = Tensor(grad.device.zeros(grad.shape, grad.dtype))
+            zero_gradients(group["params"], set_to_none)
 
     def reset(self) -> None:
         """Begin anew, as if no step had been made; the groups keep their hyper-parameters.

@@ -131,7 +131,7 @@ def _replace(model: Module, pair: Pair) -> None:
     if pair.activation is not None:
         fused.negative_slope = _slope(pair.activation)
     for parent in list(model.modules()):
-        children = list(parent.named_children())
+        children = list(parent._named_parts())
         for place, (name, child) in enumerate(children):
             if child is pair.conv:
                 setattr(parent, name, fused)

@@ -37,7 +37,7 @@ class Compose(Sequential):
     def forward(self, x: Any, targets: Any = None) -> Any:
         if targets is None:
             return super().forward(x)
-        for transform in self.children():
+        for transform in self:
             x, targets = called(transform, x, targets)
         return x, targets
 
@@ -72,7 +72,7 @@ class RandomChoice(ModuleList):
 
     def forward(self, x: Tensor, targets: Any = None) -> Any:
         check_images("RandomChoice", x)
-        transforms = list(self.children())
+        transforms = list(self)
         if not self.training:
             still = called(transforms[0], x, targets)[0]
             x = still if still.shape != x.shape else x

@@ -56,7 +56,7 @@ class DenseBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         maps = [x]
-        for layer in self.children():
+        for _, layer in self._named_parts():
             maps.append(layer(maps))
         return cat(maps, dim=-1)
 

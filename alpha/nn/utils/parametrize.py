@@ -36,7 +36,7 @@ class ParametrizationList(ModuleList):
             self._filters = self._names  # type: ignore[misc]  # as that of the layer, by which PyTorch's weights load
 
     def forward(self) -> Tensor:
-        first, *others = self.children()
+        first, *others = (module for _, module in self._named_parts())
         value = first(*[getattr(self, name) for name in self._names])
         for module in others:
             value = module(value)
@@ -134,7 +134,7 @@ def register_parametrization(module: Module, tensor_name: str, parametrization: 
 
 
 def _computed(module: Module) -> tuple[str, ...]:
-    return tuple(name for name, _ in _held(module).named_children())
+    return tuple(name for name, _ in _held(module)._named_parts())
 
 
 def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized: bool = True) -> Module:

@@ -288,13 +288,16 @@ def sum(x: AnyTensor, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLi
     """Sum over axes (all by default)   x (...) -> the other axes, or 1 in place of each with keepdim.
 
     Args:
-        dtype: cast x to it first. Default: that of x, and int64 for integers and bools.
+        dtype: cast x to it first; the sum has it, too, and overflows as it does. Default: that of x, and int64 for
+            integers and bools.
     """
     if dtype is not None:
         x = x.astype(dtype)
-    if not is_floating(x.dtype):
-        x = x.astype(np.int64)
-    return Sum.apply(x, axes=axes_of("sum", x, dim), count=1, keepdim=keepdim)
+    if is_floating(x.dtype):
+        return Sum.apply(x, axes=axes_of("sum", x, dim), count=1, keepdim=keepdim)
+    wanted = np.dtype(np.int64) if dtype is None else x.dtype
+    total = Sum.apply(x.astype(np.int64), axes=axes_of("sum", x, dim), count=1, keepdim=keepdim)
+    return total.astype(wanted)
 
 
 @check_arguments

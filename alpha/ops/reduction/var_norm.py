@@ -230,10 +230,10 @@ def nansum(x: AnyTensor, dim: Dims = None, keepdim: bool = False, *, dtype: DTyp
     """Sum over axes (all by default) of what is not NaN   x (...) -> the other axes, or 1 in place of each with keepdim
 
     Args:
-        dtype: cast x to it first. Default: that of x, and int64 for integers and bools.
+        dtype: cast x to it first; the sum has it, too. Default: that of x, and int64 for integers and bools.
     """
     x = x if dtype is None else x.astype(dtype)
-    return sum(masked_fill(x, isnan(x), 0) if is_floating(x.dtype) else x, dim, keepdim)
+    return sum(masked_fill(x, isnan(x), 0) if is_floating(x.dtype) else x, dim, keepdim, dtype=dtype)
 
 
 @check_arguments
