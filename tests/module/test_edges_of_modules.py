@@ -121,7 +121,7 @@ def test_a_part_stands_where_it_became_one(before: Any) -> None:
 
 
 def test_a_part_that_was_none_keeps_its_place() -> None:
-    """Its place is kept if it was registered so, or became None in between."""
+    """The place is kept if it was registered so, or became None in between."""
     model = nn.Module()
     model.register_parameter("a", None)
     model.register_buffer("c", None)
