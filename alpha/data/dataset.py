@@ -179,14 +179,15 @@ def _from_batch(dataset: Any, index: Any) -> Any:
 def classes_of(dataset: Any) -> tuple[str, ...]:
     """The names of the classes of a data set, in order; empty if it has none.
 
-    They are its list or tuple `classes` of different texts, or those of what a Subset or a ConcatDataset is made of.
+    They are its list or tuple `classes` of different texts, or those of what a Subset or a ConcatDataset is made of,
+    also PyTorch's.
     """
     names: Any = None
     with suppress(Exception):  # of a program's own class
         names = dataset.classes
-    if names is None and isinstance(dataset, Subset):
+    if names is None and hasattr(dataset, "indices") and getattr(dataset, "dataset", dataset) is not dataset:
         return classes_of(dataset.dataset)
-    if names is None and isinstance(dataset, ConcatDataset):
+    if names is None and isinstance(getattr(dataset, "datasets", None), list):
         found = {classes_of(part) for part in dataset.datasets}
         return found.pop() if len(found) == 1 else ()
     named = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)

@@ -145,7 +145,8 @@ class Classifier(Module):
         """Say what the network takes photos for.
 
         Args:
-            photos: one or several of: a path, an image of Pillow, an array (H, W, 3) of uint8.
+            photos: one or several of: a path, an image of Pillow, an array (H, W, 3) of uint8. A photo is turned
+                upright as its EXIF data says; `ImageOps.exif_transpose` does so, and takes that out of the data.
             batch_size: how many are computed at once.
 
         Returns:

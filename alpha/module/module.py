@@ -38,19 +38,20 @@ __all__ = ["Buffer", "Module", "Parameter"]
 Self = TypeVar("Self", bound="Module")
 T = TypeVar("T")
 LAYERS = "alpha.nn.", "alpha.ops."  # where they are defined
-# methods by which a module of PyTorch keeps more than tensors in a state dict, and those that a whole model may have
+# methods by which a module of PyTorch keeps more than tensors in a state dict
 OWN_STATE = "get_extra_state", "set_extra_state", "_save_to_state_dict", "_load_from_state_dict"
-OWN_DICTS = "state_dict", "load_state_dict"
 
 
 @contextmanager
 def evaluation_of(model: Module) -> Iterator[None]:
     """Context with a model in evaluation mode; afterwards each module of it has its own mode of before."""
-    modes = [(module, module.training) for module in model.modules()]
+    modes, was_training = [(module, module.training) for module in model.modules()], model.training
     model.eval()
     try:
         yield
     finally:
+        if was_training:
+            model.train()  # which a module may have for more than its mode
         for module, training in modes:
             module.training = training
 
@@ -116,6 +117,7 @@ class Module(Hooked):
     _namesake: ClassVar[tuple[str, str]] = ("", "")  # how names of another network's weights begin, and what to do then
     _maps: Mapping[tuple[str, bool], tuple[int, ...]] = {}  # see alpha/module/flattened.py
     _unturned: frozenset[str] = frozenset()  # tensors of four axes that PyTorch's weights have as the module has them
+    _stays_evaluated = False  # whether a Trainer leaves this layer in evaluation mode
     _kept_places: frozenset[str] = frozenset()  # names that are None now, whose parts will stand where they stand
     _awaited: Mapping[str, bool] = {}  # whether it is persistent, for each Buffer in whose place there is None
 
@@ -141,8 +143,7 @@ class Module(Hooked):
         if was_part and value is None:
             attributes["_kept_places"] = self._kept_places | {name}
         elif not was_part and name in attributes and isinstance(value, (Parameter, Buffer, Module)):
-            stays = name in self._kept_places or type(self).__module__.startswith(LAYERS)
-            if not stays:
+            if name not in self._kept_places:
                 del attributes[name]  # a part comes behind those that are there, as in PyTorch
         if isinstance(current, (Parameter, Buffer, Module)) and not (value is None or isinstance(value, Parameter)):
             value = of_the_kind_of(current, value, f"{type(self).__name__}.{name}")
@@ -401,18 +402,16 @@ class Module(Hooked):
         """Refuse modules that keep more by methods of PyTorch's which are not called here; it would be lost.
 
         Raises:
-            TypeError: a module has one of `OWN_STATE`, or one below this has a `state_dict` of its own.
+            TypeError: a module has one of `OWN_STATE`. A `state_dict` of its own, below this one, is a warning.
         """
         for path, module in self.named_modules():
             kind = type(module)
             own = [name for name in OWN_STATE if hasattr(kind, name)]
-            if path:
-                own += [name for name in OWN_DICTS if getattr(kind, name) is not getattr(Module, name)]
+            text = "{}: {}, a {}, defines {}, which is not called for a part of a model; keep what it has in a Buffer"
             if own:
-                raise TypeError(
-                    f"{operator}: {path or 'the module'}, a {kind.__name__}, defines {own[0]}, which is not called for "
-                    "a part of a model; keep what it has in a Buffer"
-                )
+                raise TypeError(text.format(operator, path or "the module", kind.__name__, own[0]))
+            if path and kind.state_dict is not Module.state_dict:
+                warnings.warn(text.format(operator, path, kind.__name__, "state_dict"), UserWarning, stacklevel=3)
 
     def _note_unturned(self, names: set[str]) -> None:
         """Let the modules know which of their loaded tensors of four axes PyTorch has as they have them."""

@@ -260,6 +260,9 @@ def with_place(init: Initialiser) -> Initialiser:
             device = behind[0]
             dtype = behind[1] if len(behind) == 2 else dtype
         init(self, *args, **kwargs)
+        absent = {name for name, value in vars(self).items() if value is None}
+        if absent:  # a tensor that comes later, as a bias, stands where it would have stood
+            vars(self)["_kept_places"] = self._kept_places | absent
         if behind and not (hasattr(self, "reset_parameters") or any(True for _ in self.children())):
             raise TypeError(f"{type(self).__name__}: {own} arguments are taken by position, not {own + len(behind)}")
         if behind and device is not None and not names_device(device):

@@ -38,7 +38,11 @@ class _Ordered(Module):
             raise TypeError(f"{type(self).__name__} holds modules, not {type(module).__name__}")
         name = str(len(self))
         if name in vars(self):
-            raise KeyError(f"{type(self).__name__}: the next module would be {name!r}, which is there under that name")
+            kind = type(self).__name__
+            raise KeyError(
+                f"{kind}: the next module would be {name!r}, which is there under that name; make a new {kind} of the "
+                "modules"
+            )
         setattr(self, name, module)
         return self
 
@@ -46,7 +50,7 @@ class _Ordered(Module):
         """Put a module before the one at an index, as `list.insert`; all are numbered anew."""
         if not isinstance(module, Module):
             raise TypeError(f"{type(self).__name__} holds modules, not {type(module).__name__}")
-        modules = list(self)
+        modules = self._parts()
         modules.insert(index, module)
         self._number(modules)
 
@@ -62,10 +66,13 @@ class _Ordered(Module):
         return self
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(self._parts())
 
     def __iter__(self) -> Iterator[Module]:
-        return (module for _, module in self._named_parts())
+        return iter(self._parts())
+
+    def _parts(self) -> list[Module]:
+        return [module for _, module in self._named_parts()]
 
     @overload
     def __getitem__(self: Self, index: int) -> Module: ...
@@ -75,7 +82,7 @@ class _Ordered(Module):
 
     def __getitem__(self: Self, index: int | slice) -> Module | Self:
         """A module, or for a slice a container of the same modules, numbered from 0."""
-        modules = list(self)
+        modules = self._parts()
         if not isinstance(index, slice):
             return modules[index]
         return self._of(enumerate(modules[index]))
@@ -90,7 +97,7 @@ class _Ordered(Module):
 
     def __delitem__(self, index: int | slice) -> None:
         """Take out a module, or those of a slice; the others are numbered anew."""
-        modules = list(self)
+        modules = self._parts()
         del modules[index]
         self._number(modules)
 

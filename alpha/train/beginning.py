@@ -8,7 +8,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -33,7 +32,7 @@ class Modes:
 
     They are those that are in evaluation mode when an epoch begins, while the model itself is in training mode. After
     an evaluation, in which all layers are, they are those of before, without those of which `train()` was called since;
-    this is known of a model, whichever trainer has it.
+    the layers know that, whichever trainer has the model.
     """
 
     def __init__(self) -> None:
@@ -41,10 +40,12 @@ class Modes:
 
     def train(self, model: Module) -> None:
         """Set the model to training mode, without the layers that stay in evaluation mode."""
-        frozen = _frozen[model] = self._found(model)
+        frozen = self._found(model)
         model.train()
+        for module in model.modules():
+            vars(module).pop("_stays_evaluated", None)
         for module in frozen:
-            module.training = False
+            module.training, module._stays_evaluated = False, True
 
     def news(self, model: Module) -> str:
         """Text that tells which layers will stay in evaluation mode; empty if nothing has changed since the last."""
@@ -59,12 +60,8 @@ class Modes:
         return f"{layers} in evaluation mode: {shortened(names)}"
 
     def _found(self, model: Module) -> list[Module]:
-        before = _frozen.get(model, [])
-        modules = [module for module in model.modules() if module is not model] if model.training else before
-        return [module for module in modules if not module.training]
-
-
-_frozen: WeakKeyDictionary[Module, list[Module]] = WeakKeyDictionary()  # by model
+        below = [module for module in model.modules() if module is not model and not module.training]
+        return below if model.training else [module for module in below if module._stays_evaluated]
 
 
 def shortened(names: Sequence[str]) -> str:

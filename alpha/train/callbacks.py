@@ -137,11 +137,16 @@ class EarlyStopping(Callback):
         self._best, self._best_epoch = math.inf, 0
         self._goes_on = False  # whether it has the state of a run
 
+    _trainer: weakref.ref[Any] | None = None  # of the last training
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_trainer": None}  # which no pickle takes
+
     def on_start(self, fit: Fit) -> None:
-        before = _trainers.get(self)
-        if not self._goes_on and (before is None or before() is not fit.trainer):  # another training
+        before = None if self._trainer is None else self._trainer()
+        if not self._goes_on and before is not fit.trainer:  # another training
             self._best, self._best_epoch = math.inf, 0
-        _trainers[self] = weakref.ref(fit.trainer)
+        self._trainer = weakref.ref(fit.trainer)
         goes_on, self._goes_on = self._goes_on, False
         if goes_on:  # perhaps the run was stopped after its last epoch had been saved
             self._stop(fit)
@@ -167,10 +172,6 @@ class EarlyStopping(Callback):
         best = state["best"]
         self._best, self._best_epoch = math.inf if best is None else float(best), int(state["best_epoch"])
         self._goes_on = True
-
-
-# of the last training of each callback, apart from it, so that it can be pickled
-_trainers: weakref.WeakKeyDictionary[Callback, weakref.ref[Any]] = weakref.WeakKeyDictionary()
 
 
 class KeepWeights(Callback):

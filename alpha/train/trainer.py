@@ -173,6 +173,7 @@ class Trainer:
         self.schedule = schedule
         check_accepted(self.optimizers, self.schedules, chosen["step"])
         self.model = model
+        model._check_own_state("Trainer")  # and not behind the first epoch, when it is saved
         self.optimizer = self.optimizers[0]
         self.device = get_device(device)
         self._ranks = Ranks(self.device)

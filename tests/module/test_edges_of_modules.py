@@ -12,6 +12,7 @@ import pytest
 import alpha
 from alpha import nn
 from alpha.optim import SGD
+from alpha.train import Trainer
 
 X = np.ones((1, 2), np.float32)
 
@@ -30,31 +31,30 @@ def with_methods(*names: str) -> Any:
 # -- state that would be lost ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "get_extra_state",
-        "set_extra_state",
-        "_save_to_state_dict",
-        "_load_from_state_dict",
-        "state_dict",
-        "load_state_dict",
-    ],
-)
+@pytest.mark.parametrize("name", ["get_extra_state", "set_extra_state", "_save_to_state_dict", "_load_from_state_dict"])
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_state_of_its_own_is_not_lost_in_silence(name: str, depth: int) -> None:
     plain: nn.Module = nn.Sequential(nn.Sequential(Counting()))
     state = plain.state_dict()
-    model = made = with_methods(name)()
+    model = with_methods(name)()
     for _ in range(depth):
         model = nn.Sequential(model)
     path = ".".join(["0"] * depth) or "the module"
-    if depth == 0 and name in ("state_dict", "load_state_dict"):
-        assert getattr(made, name)() == {}  # those of the whole model are called
-        return
     for use in (model.state_dict, lambda: model.load_state_dict(state)):
         with pytest.raises(TypeError, match=f"_dict: {path}, a Own, defines {name}, which is not called"):
             use()
+    with pytest.raises(TypeError, match=f"Trainer: {path}, a Own"):
+        Trainer(model, SGD(model.parameters(), lr=0.1), "cpu")
+
+
+def test_dicts_of_its_own() -> None:
+    """Methods of a whole model are called; a part's `state_dict` is a warning, and PyTorch calls no part's loading."""
+    assert with_methods("state_dict")().state_dict() == {}
+    with pytest.warns(UserWarning, match="state_dict: 0, a Own, defines state_dict, which is not called"):
+        state = nn.Sequential(with_methods("state_dict")()).state_dict()
+    assert list(state) == ["0.layer.weight", "0.layer.bias"]
+    loads = nn.Sequential(with_methods("load_state_dict")())
+    assert not loads.load_state_dict(state).missing_keys
 
 
 # -- gradients ---------------------------------------------------------------------------------------
@@ -138,6 +138,28 @@ def test_a_part_that_was_none_keeps_its_place() -> None:
     layer = nn.Linear(2, 2, bias=False)
     layer.bias = nn.Parameter(alpha.zeros(2))
     assert list(layer.state_dict()) == ["weight", "bias"]
+
+
+def test_a_bias_that_a_subclass_of_a_layer_adds() -> None:
+    class Scaled(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(2, 2, bias=False)
+            self.scale = nn.Parameter(alpha.ones(1))
+            self.bias = nn.Parameter(alpha.ones(2))
+
+    assert [name for name, _ in Scaled().named_parameters()] == ["weight", "bias", "scale"]
+
+
+@pytest.mark.parametrize("kind", [nn.Sequential, lambda *modules: nn.ModuleList(modules)])
+def test_a_container_that_iterates_in_another_way(kind: Any) -> None:
+    class Other(type(kind())):  # type: ignore[misc]
+        def __iter__(self) -> Any:
+            return (self[i] for i in range(len(self)))
+
+    model = Other()
+    model.append(nn.Linear(2, 2)).append(nn.ReLU())
+    assert list(model) == [model[0], model[1]]
+    assert len(model[1:]) == 1
 
 
 @pytest.mark.parametrize("part", [slice(1, None), slice(None, 2), slice(None, None, 2), slice(None, None, -1)], ids=str)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
+import weakref
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,7 @@ from alpha.data import ArrayDataset, ConcatDataset, DataLoader, Dataset, Subset,
 from alpha.data.dataset import classes_of
 from alpha.errors import DataError
 from alpha.optim import SGD, CosineAnnealingLR, ReduceLROnPlateau, SequentialLR, StepLR
-from alpha.train import Callback, Run, Trainer
+from alpha.train import Callback, EarlyStopping, Run, Trainer
 
 LABELS = (np.arange(24) % 3).astype(np.int32)
 NAMES = ("ant", "bee", "cat")
@@ -98,6 +101,63 @@ def test_a_frozen_layer_stays_so_whoever_evaluates_and_trains() -> None:
     trainer_of(model).fit(loader, loader, epochs=2, show=None)
     np.testing.assert_array_equal(model[2][1].running_mean.numpy(), other)
     assert (model[1].running_mean.numpy() != before).any()
+
+
+@dataclass
+class Equal(nn.Module):
+    """Models that are equal, and have no hash."""
+
+    size: int = 2
+
+    def __post_init__(self) -> None:
+        self.first, self.last = nn.Linear(4, 3), nn.Linear(3, 3)
+        self.first.register_forward_hook(self.note)
+        self.first.eval()
+
+    def note(self, *_: Any) -> None: ...
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.first(x))
+
+
+@dataclass
+class Stop(EarlyStopping):
+    patience: int = 2
+
+    def __post_init__(self) -> None:
+        super().__init__(self.patience)
+
+
+def test_models_and_callbacks_without_a_hash() -> None:
+    """Frozen layers, whose hooks may reach the model, do not keep it."""
+    loader = DataLoader(TensorDataset(np.ones((8, 4), np.float32), LABELS[:8]), 4)
+    model = Equal()
+    trainer_of(model, capture=False).fit(loader, loader, epochs=1, callbacks=[Stop()], show=None)
+    trainer_of(model, capture=False).fit(loader, loader, epochs=1, show=None)
+    trained = Equal()
+    trained.first.train()
+    trainer_of(trained, capture=False).train_epoch(loader)
+    assert trained.first.training
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
+
+
+def test_predicting_leaves_what_train_does() -> None:
+    """Layers of low rank are merged in evaluation, and not in training."""
+
+    class Merged(nn.Linear):
+        merged = False
+
+        def train(self, mode: bool = True) -> Any:
+            self.merged = not mode
+            return super().train(mode)
+
+    model = nn.Sequential(nn.Flatten(), Merged(108, 3))
+    alpha.models.Classifier(model, alpha.models.Description("own", image_size=6)).predict(images().images[0])
+    assert model[1].training
+    assert not model[1].merged
 
 
 def test_fit_says_which_layers_stay_in_evaluation_mode() -> None:
@@ -292,6 +352,14 @@ def test_what_names_no_classes(dataset: Any) -> None:
     assert "classes" not in DataLoader(dataset, 8).describe()
     loader = DataLoader(images(NAMES), 8)
     trainer_of(network()).fit(loader, DataLoader(Subset(dataset, range(8)), 8), epochs=1, show=None)
+
+
+def test_data_sets_of_pytorch() -> None:
+    data = pytest.importorskip("torch.utils.data")
+    named = images(NAMES)
+    for dataset in (data.Subset(named, [0, 1]), data.ConcatDataset([named, data.Subset(named, [2])])):
+        assert classes_of(dataset) == NAMES
+    assert classes_of(data.ConcatDataset([named, images(("a", "b", "c"))])) == ()
 
 
 def test_own_names_come_first() -> None:

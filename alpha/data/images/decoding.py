@@ -148,10 +148,9 @@ def reduction(whole: Size, size: Size) -> int:
 def _turn(file: Image.Image) -> Image.Transpose | None:
     """The turn that brings the pixels of an image upright, as its EXIF data says; None if they are.
 
-    Pillow turns those of a TIFF by itself. An image that a program has made of another one has no format, and may have
-    been turned already.
+    Pillow turns those of a TIFF by itself.
     """
-    if file.format in (None, "TIFF"):
+    if file.format == "TIFF":
         return None
     try:
         return TURNS.get(file.getexif().get(ORIENTATION, 1))
