@@ -142,9 +142,9 @@ class Module(Hooked):
         was_part = isinstance(current, (Parameter, Buffer, Module))
         if was_part and value is None:
             attributes["_kept_places"] = self._kept_places | {name}
-        elif not was_part and name in attributes and isinstance(value, (Parameter, Buffer, Module)):
-            if name not in self._kept_places:
-                del attributes[name]  # a part comes behind those that are there, as in PyTorch
+        becomes_part = not was_part and isinstance(value, (Parameter, Buffer, Module))
+        if becomes_part and name in attributes and name not in self._kept_places:
+            del attributes[name]  # a part comes behind those that are there, as in PyTorch
         if isinstance(current, (Parameter, Buffer, Module)) and not (value is None or isinstance(value, Parameter)):
             value = of_the_kind_of(current, value, f"{type(self).__name__}.{name}")
         elif value is None and isinstance(current, Buffer):
