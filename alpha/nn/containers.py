@@ -72,7 +72,7 @@ class _Ordered(Module):
         return iter(self._parts())
 
     def _parts(self) -> list[Module]:
-        return [module for _, module in self._named_parts()]
+        return [module for module in vars(self).values() if isinstance(module, Module)]
 
     @overload
     def __getitem__(self: Self, index: int) -> Module: ...
@@ -153,7 +153,7 @@ class Sequential(_Ordered):
         return self._of(named[index]) if isinstance(index, slice) else named[index][1]
 
     def forward(self, x: Any) -> Any:
-        modules = list(self)
+        modules = self._parts()
         position = 0
         while position < len(modules):
             x, called = _call(modules, position, x)
