@@ -39,9 +39,8 @@ from alpha.core.primitive import Array
 from alpha.runtime.settings import Setting, Within
 
 MODES = FAST, BALANCED, LEAST = "fast", "balanced", "least"
-SMALLEST_WEIGHT = (
-    1e-5  # of a batch normalisation that is undone; float32 finds X again to 6e-8 |Y| / |weight|, a copy to 1.4e-4
-)
+# of a batch normalisation that is undone: X is found again to 6e-8 |Y| / |weight| in float32, to 1.4e-4 of a copy
+SMALLEST_WEIGHT = 1e-5
 
 setting = Setting("memory mode", MODES)
 

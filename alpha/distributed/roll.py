@@ -1,8 +1,8 @@
 """Roll of the ranks that `alpha.run --cpus` has started: it names the one that is gone first without saying why.
 
 They are no children of the launcher, but of MPI's own, which names a process that was killed by its id alone and kills
-the others at once. So each rank tells its id, and the launcher looks when its process ends. If several have ended until
-it looks, `epoll` gives them in the order of their ends. Linux alone can do that.
+the others at once. So each rank tells its id, and the launcher looks when its process ends. If several have ended
+before it looks, `epoll` gives them in the order of their ends. Linux alone can do that.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Roll:
 
     def look(self) -> None:
         """Take what ranks have told, and note which have ended."""
-        # before: what they have told lies there then
+        # first: what a rank has told before its end can be read then
         ended = [] if self._ends is None else [file for file, _ in self._ends.poll(0)]
         explained = set()
         with suppress(BlockingIOError):

@@ -110,8 +110,10 @@ def _is_known(module: Module) -> bool:
 
 def _gives_images(loader: DataLoader) -> bool:
     """True if the inputs of a loader's batches have images (N, H, W, C) of uint8."""
+    if not len(loader.dataset):
+        return False
     found: list[bool] = []
-    batch = as_arrays(loader.batch(np.arange(min(1, len(loader.dataset)))))
+    batch = as_arrays(loader.batch(np.arange(1)))
     inputs = batch[0] if isinstance(batch, tuple) and len(batch) == 2 else ()
     mapped(inputs, lambda values: found.append(is_image(values)))
     return any(found)

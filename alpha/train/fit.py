@@ -52,8 +52,8 @@ def fit(
         DataError: the two data sets name other classes.
         TypeError: one of the loaders is no loader.
 
-    If an evaluation, a metric or a callback raises an error, the run is saved as it is after the training of the epoch,
-    and goes on with its evaluation when it is resumed.
+    If an evaluation, a metric or a callback raises an error, a run of one process is saved as it is after the training
+    of the epoch, and goes on with its evaluation when it is resumed. One of several processes has the epoch before.
     """
     epochs = whole_number("fit", "epochs", epochs, 1)
     for loader in (train_loader, *([] if test_loader is None else [test_loader])):

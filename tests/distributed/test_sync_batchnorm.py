@@ -167,3 +167,10 @@ def test_a_layer_that_does_not_know_its_channels_is_refused() -> None:
         convert_sync_batchnorm(model)
     model(alpha.randn(2, 2, 2, 3))
     assert type(convert_sync_batchnorm(model)[1]) is SyncBatchNorm
+
+
+def test_a_shared_norm_is_converted_under_each_name() -> None:
+    norm = nn.BatchNorm2d(2)
+    made = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Conv2d(2, 2, 1), norm, nn.Conv2d(2, 2, 1), norm))
+    assert type(made[1]) is nn.SyncBatchNorm
+    assert made[3] is made[1]

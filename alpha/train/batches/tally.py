@@ -66,7 +66,7 @@ class Tally:
     def begin(self, name: str, state: Mapping[str, Any] | None = None) -> None:
         """Start anew, or from the sums of `state_dict`; `name` is what is counted, for messages."""
         self.name = name
-        self.bad_step, self._bad_loss = 0, 0.0
+        self.bad_step, self._bad = 0, Counted(0.0, 0, 0, 0, 0, 0.0)
         self._named_totals: dict[str, float] | None = None
         self._readback.forget()
         held: Mapping[str, Any] = {} if state is None else state
@@ -121,8 +121,8 @@ class Tally:
         return self._known.images
 
     def explained(self, why: str) -> TrainingError:
-        """The error of `bad_step` with another reason."""
-        return TrainingError(f"{self.name}: the loss is {self._bad_loss} at step {self.bad_step}; {why}")
+        """The error of a loss that was read and is not finite, with its reason."""
+        return TrainingError(f"{self.name}: the loss is {self._bad.bad_loss} at step {self._bad.bad_step}; {why}")
 
     def add(self, loss: Tensor, outputs: Any, targets: Any, samples: int, first: bool) -> None:
         """Count a batch and read the sums; `TrainingError` if its loss is not finite."""
@@ -143,14 +143,14 @@ class Tally:
     def _learn(self, values: Any) -> None:
         known = counted(values)
         if known.bad_step:
-            self.bad_step, self._bad_loss = known.bad_step, known.bad_loss
+            self._bad, self.bad_step = known, known.bad_step
             why = "a lower learning rate usually helps"
             if known.classes:
                 self.bad_step = 0
                 why = (
                     f"its label {known.bad_label} is out of range for {known.classes} classes, 0 to {known.classes - 1}"
                 )
-            raise TrainingError(f"{self.name}: the loss is {known.bad_loss} at step {known.bad_step}; {why}")
+            raise self.explained(why)
         self._known = known
 
     @property
