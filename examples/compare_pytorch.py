@@ -85,7 +85,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         type=positive_int,
         help="default: the paper's on a GPU (25, 30, 35, 40, at 128x128 50, 50, 30, 40; for others 25), 2 on a CPU",
     )
-    add("--steps", type=positive_int, help=f"at most so many per epoch (default: all on a GPU, {CPU_STEPS} on a CPU)")
+    most = f"at most so many per epoch (default: all, {CPU_STEPS} on a CPU)"
+    add("--steps", type=positive_int, help=f"{most}; random images have 40 batches of 512, or 16 of 256 at 128x128")
     add(
         "--batch-size",
         type=positive_int,
@@ -246,7 +247,8 @@ def title(runs: Runs, image_size: int) -> str:
     each = "" if any_one.ranks == 1 else f" {on_each(any_one.ranks, any_one.gpu)}"
     versions = [f"{name} {version}" for name, version in found.items()]
     streamed = ["streamed"] if any_one.streamed else []
-    what = f"{any_one.data} at {image_size}x{image_size}", f"batch {any_one.batch_size}{each}", *streamed
+    steps = [f"{any_one.steps} steps per epoch"] if any_one.steps else []
+    what = f"{any_one.data} at {image_size}x{image_size}", f"batch {any_one.batch_size}{each}", *steps, *streamed
     marks = [f"THE MACHINE WAS BUSY ({found}): its speeds are not comparable" for found in busy_of(runs)[:1]]
     return ", ".join([*what, where(any_one), *versions, *marks])
 

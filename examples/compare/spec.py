@@ -88,6 +88,11 @@ class Outcome:
     ranks: int = 1
 
     @property
+    def steps(self) -> int:
+        """Steps of an epoch, 0 if there are no points."""
+        return self.points[-1][0] // len(self.seconds) if self.points else 0
+
+    @property
     def epoch_seconds(self) -> float:
         """The median over the epochs without the first, which compiles and allocates."""
         return float(np.median(self.seconds[1:] or self.seconds))

@@ -86,7 +86,7 @@ def test_compare_pytorch(tmp_path: Path) -> None:
     for name in ("resnet18-float32.png", "table.png"):
         assert (tmp_path / "out" / name).read_bytes().startswith(b"\x89PNG")
     assert "sample at 32x32" in (tmp_path / "out" / "table.md").read_text()
-    assert result.stdout.count("s per epoch") == 2
+    assert result.stdout.count(" s per epoch") == 2
 
 
 def needs_mpi() -> None:
@@ -108,7 +108,7 @@ def test_compare_pytorch_trains_a_network_in_two_processes(tmp_path: Path) -> No
     assert "batch 4 in each of 2 processes, " in text
     assert "2 processes train each network together" in text
     assert (tmp_path / "out" / "table.png").read_bytes().startswith(b"\x89PNG")
-    assert result.stdout.count("s per epoch") == 2  # of rank 0 alone
+    assert result.stdout.count(" s per epoch") == 2  # of rank 0 alone
 
 
 @pytest.mark.slow
