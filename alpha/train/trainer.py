@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -17,7 +17,7 @@ from alpha.autograd.memory_mode import FAST, memory_mode
 from alpha.core import numerics
 from alpha.core.numerics import computed_precision
 from alpha.core.tensor import Tensor
-from alpha.data import ArrayDataset, DataLoader
+from alpha.data import DataLoader
 from alpha.data.checks import whole_number
 from alpha.data.collate import mapped, merged
 from alpha.data.loader import HELD_BY
@@ -26,7 +26,6 @@ from alpha.module.module import device_of
 from alpha.module.parameter import Uninitialized
 from alpha.nn import Module
 from alpha.nn import functional as F
-from alpha.nn.utils import clip_grad_norm_
 from alpha.optim import LRScheduler, Optimizer
 from alpha.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from alpha.runtime import Device, get_device, progress
@@ -36,22 +35,9 @@ from alpha.step.dry import compile_runs
 from alpha.step.memory import StepMemory
 from alpha.train.background import Precompiler
 from alpha.train.batches.device import count
-from alpha.train.batches.feed import Batch, Feed, HostFeed, ResidentFeed, Residents, StreamingFeed, with_targets
-from alpha.train.batches.host import (
-    EPOCH_SEED,
-    HostBatches,
-    at_epoch,
-    can_be_resident,
-    check_loader,
-    difference,
-    fault_of,
-    is_pair,
-    is_plain,
-    pair,
-    parts_of,
-    samples_of,
-    seed_of_epoch,
-)
+from alpha.train.batches.feed import Batch, Feed, with_targets
+from alpha.train.batches.host import EPOCH_SEED, at_epoch, check_loader, difference, fault_of, samples_of, seed_of_epoch
+from alpha.train.batches.residents import Residents
 from alpha.train.batches.tally import Tally
 from alpha.train.beginning import Modes, check_bounds, check_classes, warn_of_untrained
 from alpha.train.callbacks import Callback
@@ -59,19 +45,9 @@ from alpha.train.files.history import Result, Row
 from alpha.train.fit import fit
 from alpha.train.interrupt import Interrupted, interrupt_between_steps
 from alpha.train.metrics import as_metrics, values_of
-from alpha.train.objective import (
-    Objective,
-    Settings,
-    UserStep,
-    augmented,
-    called,
-    numbers_of,
-    one_number,
-    settings_of,
-    several,
-    writes,
-)
+from alpha.train.objective import Settings, augmented, called, settings_of, several, writes
 from alpha.train.schedules import after_epoch, after_step, check_accepted
+from alpha.train.steps import Step, Update, evaluate_step_of, objective_of, train_step_of
 from alpha.train.trainer_memory import memory_plan, shortage
 from alpha.train.trainer_ranks import Ranks, own_share
 from alpha.train.trainer_state import load_state_dict, state_dict
@@ -81,8 +57,6 @@ if TYPE_CHECKING:
 
 Report = Callable[[int, float], None]
 READ_EVERY = 10  # steps; metrics come from the device without a wait, but some steps later
-
-Step = Callable[..., None]
 
 
 class Trainer:
@@ -407,76 +381,18 @@ class Trainer:
         )
 
     # -- steps ----------------------------------------------------------------------------------
-    # They name nothing of the Trainer but what they use, since a captured step depends on all that it can reach.
 
     def _train_step(self, batch: Batch) -> Step:
-        model, optimizers, add, add_named = (
-            self.model,
-            self.optimizers,
-            self._adder(self._trained),
-            self._trained.named.add,
-        )
-        objective = self._objective(model, self._user_step, self.augment)
-        accumulate, clip_norm, averaged = self.accumulate, self.clip_norm, self.averaged
-        before_last = self._ranks.before_last  # context for the parts of a batch before the last one
-
-        def train_step(*arguments: Any) -> None:
-            whole = batch(*arguments)
-            samples = samples_of(whole)
-            has_gradient = False
-            parts = parts_of(whole, accumulate) if accumulate > 1 else [whole]
-            for number, part in enumerate(parts):
-                count = samples_of(part)
-                loss, numbers, outputs, targets = objective(part)
-                add(loss, outputs, targets, count, number == 0)
-                add_named(numbers, count)
-                if loss.requires_grad:
-                    has_gradient = True
-                    with before_last() if number < len(parts) - 1 else nullcontext():
-                        (loss if count == samples else loss * (count / samples)).backward()
-            if has_gradient:
-                if clip_norm is not None:
-                    clip_grad_norm_(model.parameters(), clip_norm)
-                for optimizer in optimizers:
-                    optimizer.step()
-                    optimizer.zero_grad()  # at once: the next forward pass may have the memory
-            if averaged is not None:
-                averaged.update_parameters(model)
-
-        return train_step
+        objective = objective_of(self.loss, self._user_step, self.model, self.augment)
+        update = Update(self.model, self.optimizers, self.clip_norm, self.averaged)
+        counts = self._adder(self._trained), self._trained.named.add
+        return train_step_of(batch, objective, counts, update, self.accumulate, self._ranks.before_last)
 
     def _evaluate_step(self, batch: Batch) -> Step:
-        add, add_named, metrics = self._adder(self._tested), self._tested.named.add, list(self.metrics.values())
-        objective = self._objective(self._evaluated(), self._user_evaluate_step, self._evaluation_transform())
-
-        def evaluate_step(*arguments: Any) -> None:
-            values = batch(*arguments)
-            count = samples_of(values)
-            loss, numbers, outputs, targets = objective(values)
-            add(loss, outputs, targets, count, True)
-            add_named(numbers, count)
-            for metric in metrics:
-                metric.update(outputs, targets)
-
-        return evaluate_step
-
-    def _objective(self, model: Module, user_step: UserStep | None, augment: Any) -> Objective:
-        """Function of a batch that gives the loss, other numbers, and outputs and targets to rate."""
-        loss_of = self.loss
-
-        def from_step(batch: Any) -> tuple[Tensor, Mapping[str, Tensor], Any, Any]:
-            assert user_step is not None
-            if augment is not None:
-                batch = augmented(augment, *pair(batch))
-            return *numbers_of(user_step(model, batch)), None, None
-
-        def from_loss(batch: Any) -> tuple[Tensor, Mapping[str, Tensor], Any, Any]:
-            inputs, targets = pair(batch)
-            inputs, mixed = augmented(augment, inputs, targets)
-            outputs = called(model, inputs)
-            return one_number(loss_of(outputs, mixed)), {}, outputs, targets
-
-        return from_loss if user_step is None else from_step
+        augment = self._evaluation_transform()
+        objective = objective_of(self.loss, self._user_evaluate_step, self._evaluated(), augment)
+        counts = self._adder(self._tested), self._tested.named.add
+        return evaluate_step_of(batch, objective, counts, list(self.metrics.values()))
 
     def _evaluated(self) -> Module:
         """The model that `evaluate` measures."""
@@ -523,28 +439,8 @@ class Trainer:
 
     def _feed(self, loader: DataLoader) -> Feed:
         """Feed that brings the batches of a loader to the device."""
-        data = loader.dataset
-        batches = HostBatches(loader)
-        if not isinstance(self.device, CudaDevice):
-            return HostFeed(batches, self.device)
         self._drop_residents()
-        resident = self._residents.find(data)
-        by_number = loader.part is not None and loader.part.by_number
-        wanted = self.resident
-        if wanted is None:
-            wanted = by_number or resident is not None or self._residents.fits(data)
-        if not wanted or not can_be_resident(loader) or not is_pair(loader):
-            return StreamingFeed(batches, self.device)
-        if resident is None:
-            rank, shares = (loader.part.rank, loader.part.world_size) if by_number and loader.part else (0, 1)
-            if is_plain(data, ArrayDataset):
-                arrays = data.images[rank::shares], data.labels[rank::shares]
-            else:
-                arrays = batches.batch(np.arange(rank, len(data), shares))
-            resident = self._residents.put(data, *arrays, shares)
-        if resident.shares > 1 and not by_number:
-            return StreamingFeed(batches, self.device)
-        return ResidentFeed(batches, resident)
+        return self._residents.feed(loader, self.resident)
 
     def _drop_residents(self) -> None:
         """Forget data sets on the device that the program has dropped, and the steps that take batches of them."""
@@ -555,12 +451,7 @@ class Trainer:
         """True if each rank is to hold only its share of a loader's data set, as a device has no room for the whole."""
         check_loader(loader)
         self._drop_residents()
-        data, shares = loader.dataset, self._ranks.world_size
-        if shares == 1 or self.resident is not None or loader.sampler is not None or not can_be_resident(loader):
-            return False
-        if (resident := self._residents.find(data)) is not None:
-            return resident.shares > 1
-        return len(data) >= shares and not self._residents.fits(data) and self._residents.fits(data, shares)
+        return self._residents.in_shares(loader, self.resident, self._ranks.world_size)
 
     def _steps_of(self, loader: DataLoader, steps: int | None, tally: Tally) -> int:
         """Number of steps of an epoch; raises an error if it cannot begin."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import closing
 from functools import partial
 from typing import Any, Protocol
@@ -12,20 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alpha.core.tensor import Tensor, tensor
-from alpha.data.collate import mapped, widened
-from alpha.data.dataset import ArrayDataset
+from alpha.data.collate import mapped
 from alpha.nn import functional as F
 from alpha.runtime import Device
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.host_copies import Conveyor
-from alpha.runtime.device import MIB
 from alpha.runtime.recording import StepValue
 from alpha.step.dry import shaped
 from alpha.train.batches.device import is_image, take_batch
-from alpha.train.batches.host import HostBatches, is_plain, pair, whole
+from alpha.train.batches.host import HostBatches, pair
 
 Arguments = tuple[Any, ...]
-PIECE_BYTES = 256 * MIB  # of a data set that is copied to the device at once
 
 
 class Feed(Protocol):
@@ -201,73 +197,3 @@ class ResidentFeed:
 
     def examples(self, count: int) -> dict[int, Arguments]:
         return {size: (size,) for size in sizes(self._loader, count)}
-
-
-class Residents:
-    """The data sets that lie on a device, each for as long as the program keeps it.
-
-    Args:
-        memory: bytes that are there for them and all else, on every device of the processes that train together; None
-            counts those that are free.
-    """
-
-    def __init__(self, device: Device, memory: int | None) -> None:
-        self._device, self._memory = device, memory
-        self._held: list[tuple[Callable[[], Any], Resident]] = []
-
-    def find(self, dataset: Any) -> Resident | None:
-        """Resident that a data set has on the device, or None."""
-        return next((resident for kept, resident in self._held if kept() is dataset), None)
-
-    def put(self, dataset: Any, inputs: NDArray[Any], targets: NDArray[Any], shares: int = 1) -> Resident:
-        """Copy the inputs and targets of a data set, or of this process's one of `shares`, to the device."""
-        resident = Resident(self._copied(inputs), self._copied(targets), shares)
-        self.take(dataset, resident)
-        return resident
-
-    def take(self, dataset: Any, resident: Resident) -> None:
-        """Remember that a data set lies on the device."""
-        try:
-            kept: Callable[[], Any] = weakref.ref(dataset)
-        except TypeError:  # a list, for example: it is kept here
-            kept = partial(_same, dataset)
-        self._held.append((kept, resident))
-
-    def _copied(self, values: NDArray[Any]) -> Tensor:
-        """Copy of an array on the device, made piece by piece, since a file may hold more than the host's memory."""
-        rows = max(1, PIECE_BYTES // max(1, values[:1].nbytes))
-        first = widened(values[:rows])
-        if len(values) <= rows:
-            return tensor(first, device=self._device)
-        array: Any = self._device.empty(values.shape, first.dtype)
-        device: Any = self._device
-        for begin in range(0, len(values), rows):
-            piece = np.ascontiguousarray(widened(values[begin : begin + rows]))
-            device.write(array.slice_rows(begin, begin + len(piece)), piece)
-        return Tensor(array)
-
-    def drop(self) -> list[Resident]:
-        """Forget those whose data sets are no more, and return them."""
-        dropped = [resident for kept, resident in self._held if kept() is None]
-        self._held = [(kept, resident) for kept, resident in self._held if kept() is not None]
-        return dropped
-
-    def fits(self, dataset: Any, shares: int = 1) -> bool:
-        """True if a data set lies in host memory, gives the same items in each epoch, and a share is small enough.
-
-        With those that are on the device it takes at most a quarter of the memory that would be left without them.
-        """
-        dataset = whole(dataset)
-        if not is_plain(dataset, ArrayDataset) or not isinstance(self._device, CudaDevice):
-            return False
-        kinds = {values.dtype.kind for values in (dataset.images, dataset.labels)}
-        if not kinds <= set("biuf") or not len(dataset):
-            return False  # what cannot be trained on is refused where batches come from the host
-        held = sum(resident.nbytes for _, resident in self._held)
-        wanted = (dataset.images.nbytes + dataset.labels.nbytes) // shares
-        room = self._device.driver.memory_info()[0] + held if self._memory is None else self._memory
-        return bool(4 * (held + wanted) <= room)
-
-
-def _same(value: Any) -> Any:
-    return value
