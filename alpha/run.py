@@ -227,7 +227,7 @@ class _Group:
                 if self.deadline < inf and self.asked > -inf and code not in ENDED_AS_ASKED:
                     _say(f"{name} {_how(code)} after it was asked to end")
             elif code:
-                self.status = code if code > 0 else 128 - code
+                self.status = self.roll.status or (code if code > 0 else 128 - code)
                 self.deadline = time.monotonic() + self.grace
                 rest = f"; the others get SIGTERM, and SIGKILL after {self.grace:g} s" if self.running else ""
                 _say(f"{name} {_how(code)}{rest}{_gone(self.roll.gone)}")

@@ -24,10 +24,12 @@ def checkpoint(
 ) -> Any:
     """`function(*args, **kwargs)`, of which nothing is kept but the arguments; the backward pass runs it again.
 
-    The gradients have the same bits as without checkpoint. The second run has the random numbers and the precision of
-    the first, so that dropout masks are the same, and batch normalisation updates its running statistics in the first
-    run only. Other things that the function changes, as a counter or a list, are changed twice. A checkpoint within
-    the function is effective in the second run.
+    The gradients are those without checkpoint, with the same bits unless something is fused, or kept in another form,
+    across the border of the checkpoint: a rectifier's gradient within the convolution behind it on a Hopper GPU, or an
+    output by the memory modes "balanced" and "least". Then they are those up to rounding. The second run has the random
+    numbers and the precision of the first, so that dropout masks are the same, and batch normalisation updates its
+    running statistics in the first run only. Other things that the function changes, as a counter or a list, are
+    changed twice. A checkpoint within the function is effective in the second run.
 
     Args:
         function: takes and returns anything; it must do the same operators in both runs.

@@ -277,11 +277,12 @@ class Function:
         edges: list[Edge] = []
         read_bytes = []
         once = memory.name != FAST
+        counted = runs.run is None or not runs.run.repeated  # the first run of a checkpoint has counted already
         for tensor, needed in zip(inputs, self.needs_input_grad, strict=True):
             read_bytes.append(0 if tensor is None else tensor.array.nbytes)
             node = None if tensor is None or not needed else tensor._node
             if node is not None:
-                node.recorded_uses += 1
+                node.recorded_uses += counted
                 once = once or node.would_keep_output
             edges.append((node or tensor) if needed else None)
         self.edges, self.read_bytes = tuple(edges), tuple(read_bytes)

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # What a node keeps after the first run; the others of its attributes come from the second.
-_KEPT = frozenset({"id", "edges", "hooks", "form", "read_bytes", "needs_input_grad", "is_view", "backward", "_guards"})
+_OF_THE_GRAPH = "id", "edges", "recorded_uses", "hooks", "needs_input_grad", "_guards"
+_KEPT = frozenset({*_OF_THE_GRAPH, "form", "read_bytes", "is_view", "backward"})
 
 
 class FirstRun:

@@ -19,21 +19,22 @@ if TYPE_CHECKING:
 
 
 class Share(NamedTuple):
-    """A parameter, the optimizer that updates it, and the rank on which it does; neither is held."""
+    """A parameter, the optimizer that updates it, its number there, and the rank that does it; neither is held."""
 
     leaf: ref[Tensor]
     optimizer: ref[Any]
     owner: int
+    number: int
 
 
 _shares: dict[int, Share] = {}  # by the id of a parameter
 _reduced: set[int] = set()  # ids of parameters whose `.grad`, if there is one, is that of all ranks
 
 
-def give(leaf: Tensor, owner: int, optimizer: Any) -> None:
+def give(leaf: Tensor, owner: int, optimizer: Any, number: int) -> None:
     """Give a parameter to a rank, in place of the one before, as long as the parameter and the optimizer live."""
     forget = partial(_forget, id(leaf))
-    _shares[id(leaf)] = Share(ref(leaf, forget), ref(optimizer, forget), owner)
+    _shares[id(leaf)] = Share(ref(leaf, forget), ref(optimizer, forget), owner, number)
     _reduced.discard(id(leaf))
 
 

@@ -28,12 +28,14 @@ class Part(NamedTuple):
     Attributes:
         by_number: it is made of the items whose number is `rank` modulo `world_size`, of which alone the process has
             memory, in place of every world_size-th of the order.
+        told: is called with the order that a sampler gives for an epoch, before it is divided.
     """
 
     rank: int
     world_size: int
     even: bool
     by_number: bool = False
+    told: Callable[[NDArray[np.int64]], None] | None = None
 
 
 class DataLoader:
@@ -229,7 +231,7 @@ class DataLoader:
         count = self._shared(self.all_samples)
         if self.part is None or not count:
             return count
-        rank, size, even, _ = self.part
+        rank, size, even, *_ = self.part
         return -(-count // size) if even else len(range(rank, count, size))
 
     def _shared(self, count: int) -> int:
@@ -412,7 +414,9 @@ class DataLoader:
         else:
             order = np.fromiter(self._draws(shared=True).steadily(lambda: self.sampler), np.int64)
         if self.part is not None:
-            rank, size, even, by_number = self.part
+            rank, size, even, by_number, told = self.part
+            if told is not None:
+                told(order)
             if by_number:
                 order = np.resize(order[order % size == rank], self.samples)
             else:

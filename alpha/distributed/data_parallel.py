@@ -10,15 +10,18 @@ others.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import accumulate
 from typing import Any
+from weakref import WeakKeyDictionary, ref
+from zlib import crc32
 
 import numpy as np
 
-from alpha.autograd.listeners import listen
+from alpha.autograd.grad_mode import is_grad_enabled
+from alpha.autograd.listeners import listen, listener_of
 from alpha.autograd.shares import expect_reduced, is_reduced, mark_reduced, share_of
 from alpha.autograd.versions import array_of
 from alpha.core.dtypes import bfloat16
@@ -70,9 +73,33 @@ def buckets_of(
     return [*buckets, list(reversed(range(held)))] if held else buckets
 
 
+def _is_of_group(module: Module) -> bool:
+    """True if a module is on the group's device; that of a dry run is on another one."""
+    group = current()
+    return group is not None and device_of(module) is group.device
+
+
+def _placed(parameter: Tensor) -> str:
+    """Place of a parameter in an optimizer that shares out its state, in words."""
+    share = share_of(parameter)
+    return "" if share is None else f", number {share.number} of its optimizer"
+
+
+def name_of(parameter: Tensor) -> str:
+    """Name of a parameter in the model of a `DataParallel`; empty if it is in none."""
+    listener = listener_of(parameter)
+    return listener.name_of(parameter) if isinstance(listener, Reducer) else ""
+
+
 def _engine() -> Engine:
     """The engine of the group; see `joined_engine`."""
     return joined_engine("DataParallel")
+
+
+# of reducers, the numbers of parameters with a gradient of this rank alone, from passes that exchanged nothing; here,
+# since a captured step depends on all that a model holds
+_alone: WeakKeyDictionary[Reducer, frozenset[int]] = WeakKeyDictionary()
+_expecting: WeakKeyDictionary[Reducer, ref[Any]] = WeakKeyDictionary()  # the last step that was recorded with a pass
 
 
 class Reducer:
@@ -102,6 +129,7 @@ class Reducer:
 
         So they count once in the mean to which the pass adds. Only what is shared out can have such gradients.
         """
+        self._expect_alone()
         dropped, held = [], []
         self._kept.update(number for number, (_, parameter) in enumerate(self._named) if parameter._grad is not None)
         for number, (_, parameter) in enumerate(self._named):
@@ -126,6 +154,51 @@ class Reducer:
             parameters[-1]._grad = self._before[number]
         mark_reduced(parameters, True)
 
+    def name_of(self, leaf: Tensor) -> str:
+        """Name of a parameter."""
+        return self._named[self._places[leaf]][0]
+
+    def _left_alone(self) -> frozenset[int]:
+        """Numbers of the parameters whose gradients are to be reduced yet."""
+        alone = _alone.get(self, frozenset())
+        return frozenset(number for number in alone if self._named[number][1]._grad is not None)
+
+    def _set_alone(self, numbers: frozenset[int]) -> None:
+        """Note which gradients are to be reduced yet; a replay of a step notes it again."""
+        if numbers == _alone.get(self, frozenset()):
+            return
+
+        def mark() -> None:
+            _alone[self] = numbers
+
+        def keep() -> Callable[[], None]:
+            return partial(_alone.__setitem__, self, _alone.get(self, frozenset()))
+
+        mark()
+        recording.again(mark, keep)
+
+    def _expect_alone(self) -> None:
+        """Let a replay of the step that is recorded refuse other gradients that are to be reduced yet than now.
+
+        The first pass of a step does so; what later ones find follows from the step itself.
+        """
+        step = recording.state.recording
+        if step is None or (self in _expecting and _expecting[self]() is step):
+            return
+        _expecting[self] = ref(step)
+        # what the step drops before the pass does not count; a replay begins with gradients where this one did
+        held = frozenset(number for number, (_, parameter) in enumerate(self._named) if parameter._grad is not None)
+        wanted = _alone.get(self, frozenset()) & held
+
+        def check() -> None:
+            if _alone.get(self, frozenset()) & held != wanted:
+                raise GradientError(
+                    "a captured step goes on with gradients of a pass within no_sync() in one call and without them in "
+                    "another; use a function of its own for each"
+                )
+
+        recording.again(check)
+
     def ready(self, leaf: Tensor) -> None:
         self._ready.add(self._places[leaf])
         if not self.active:
@@ -140,13 +213,14 @@ class Reducer:
             self._begun += 1
 
     def _reduce(self, bucket: list[int]) -> None:
+        numbers = [number for number in bucket if self._named[number][1]._grad is not None]
+        note = self._noted(numbers)  # small gradients of other parameters may look alike side by side
         sent: dict[int | None, list[Array]] = {}  # by the rank that updates them; None for all ranks
         # gradients that are copied side by side; True for those that get their values back into their own memory
         alike: dict[tuple[int | None, np.dtype[Any]], list[tuple[Tensor, bool]]] = {}
-        for number in bucket:
+        for number in numbers:
             parameter = self._named[number][1]
-            if (grad := parameter._grad) is None:
-                continue
+            grad: Any = parameter._grad
             share = share_of(parameter)
             owner = None if share is None else share.owner
             if self._halved or grad.array.nbytes < PACKED:
@@ -169,19 +243,36 @@ class Reducer:
             sent.setdefault(owner, []).append(packed)
         self._sent += [array for arrays in sent.values() for array in arrays]
         if everywhere := sent.pop(None, []):
-            _engine().all_reduce(everywhere, "mean", beside=True)
+            _engine().all_reduce(everywhere, "mean", True, note)
         owners = [owner for owner, arrays in sent.items() for _ in arrays if owner is not None]
         if owners:
-            _engine().reduce([array for arrays in sent.values() for array in arrays], owners, "mean", beside=True)
+            _engine().reduce([array for arrays in sent.values() for array in arrays], owners, "mean", True, note)
+
+    def _noted(self, numbers: Sequence[int]) -> str:
+        """Text by which ranks see whether they reduce the gradients of the same parameters, for the same owners."""
+        if not numbers:
+            return ""
+        owners = [None if share is None else share.owner for share in (share_of(self._named[n][1]) for n in numbers)]
+        first, code = self._named[numbers[0]][0], crc32(repr((numbers, owners)).encode())
+        return f" (gradients of {first}{f' and {len(numbers) - 1} more' if len(numbers) > 1 else ''}, {code:08x})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> None:
         """None: the copy of a model averages nothing."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as None, as `__deepcopy__`."""
+        return type(None), ()
+
     def finish(self) -> None:
         if not self.active:
+            self._set_alone(_alone.get(self, frozenset()) | self._ready)
             self._give_back(self._before.keys() - self._ready)
             self._forget()
             return
+        refused = self.unused == REFUSED
+        left = self._left_alone() - self._ready
+        self._ready.update(number for number in left if not (refused and self._named[number][1]._requires_grad))
+        self._set_alone(frozenset())
         missing = [
             number
             for number, (_, parameter) in enumerate(self._named)
@@ -290,6 +381,7 @@ class DataParallel(Module):
         self.require_backward_grad_sync = True
         self._reducer: Reducer | None = None
         self._many = group.engine is not None  # whether there are other ranks
+        self._averages = False  # whether gradients are averaged, if this is no copy
         if group.engine is None:
             return
         lazy = [name for name, value in module.named_tensors() if isinstance(value, Uninitialized)]
@@ -304,13 +396,14 @@ class DataParallel(Module):
         group.compare_lines(
             "parameters and buffers",
             [
-                f"{name} {value.dtype.name} {value.shape}{' trained' if value.requires_grad else ''}"
+                f"{name} {value.dtype.name} {value.shape}{' trained' if value.requires_grad else ''}{_placed(value)}"
                 for name, value in tensors
             ],
         )
         self._send([value for _, value in tensors])
         trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
         if trained:
+            self._averages = True
             limit, halved = int(bucket_cap_mb * MIB), compression is not None
             self._reducer = Reducer(trained, limit, halved, ZEROS if find_unused_parameters else REFUSED)
             for _, parameter in trained:
@@ -323,6 +416,11 @@ class DataParallel(Module):
             value._version.bump("broadcast")
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if self._averages and self._reducer is None and is_grad_enabled() and _is_of_group(self.module):
+            raise DistributedError(
+                "DataParallel: this is a copy, which averages no gradients; make one of the copied model: "
+                "alpha.DataParallel(copy.module)"
+            )
         return self.module(*args, **kwargs)
 
     def take_buffers(self, model: Module | None = None) -> None:

@@ -30,16 +30,19 @@ class Engine(Protocol):
     name: str
     begin: Callable[[str], None]
 
-    def all_reduce(self, arrays: Sequence[Array], operation: str, beside: bool = False) -> None:
+    def all_reduce(self, arrays: Sequence[Array], operation: str, beside: bool = False, note: str = "") -> None:
         """Reduce each array over all ranks, in place; in the same order of ranks each time.
 
         beside: it may run beside the work that follows, up to `join`; nobody touches the arrays until then.
+        note: what else must be the same on all ranks, in words.
         """
 
-    def reduce(self, arrays: Sequence[Array], owners: Sequence[int], operation: str, beside: bool = False) -> None:
+    def reduce(
+        self, arrays: Sequence[Array], owners: Sequence[int], operation: str, beside: bool = False, note: str = ""
+    ) -> None:
         """Reduce each array over all ranks to its owner, in place; on the other ranks it is not changed.
 
-        beside: see `all_reduce`.
+        beside, note: see `all_reduce`.
         """
 
     def join(self) -> None:

@@ -70,17 +70,22 @@ class MpiEngine:
             )
         self._operations = {"sum": self._mpi.SUM, "mean": self._mpi.SUM, "min": self._mpi.MIN, "max": self._mpi.MAX}
 
-    def all_reduce(self, arrays: Sequence[NDArray[Any]], operation: str, beside: bool = False) -> None:
-        self._begin(described(f"all_reduce {operation}", arrays))
+    def all_reduce(self, arrays: Sequence[NDArray[Any]], operation: str, beside: bool = False, note: str = "") -> None:
+        self._begin(described(f"all_reduce {operation}", arrays) + note)
         for array in arrays:
             wide = _wide(array)
-            self._comm.Allreduce(self._mpi.IN_PLACE, wide, self._operations[operation])
+            self._reduce_all(wide, operation)
             self._take(array, wide, operation)
 
     def reduce(
-        self, arrays: Sequence[NDArray[Any]], owners: Sequence[int], operation: str, beside: bool = False
+        self,
+        arrays: Sequence[NDArray[Any]],
+        owners: Sequence[int],
+        operation: str,
+        beside: bool = False,
+        note: str = "",
     ) -> None:
-        self._begin(described(f"reduce {operation}", arrays, owners))
+        self._begin(described(f"reduce {operation}", arrays, owners) + note)
         for array, owner in zip(arrays, owners, strict=True):
             wide = _wide(array)
             if owner == self._rank:
@@ -103,8 +108,23 @@ class MpiEngine:
     def reduce_scatter(self, target: NDArray[Any], source: NDArray[Any], operation: str) -> None:
         self._begin(described(f"reduce_scatter {operation}", [source]))
         wide, part = _wide(source), _wide(target)
-        self._comm.Reduce_scatter_block(wide, part, self._operations[operation])
+        if operation in ("min", "max"):
+            wide = wide.copy()
+            self._reduce_all(wide, operation)
+            part[...] = wide.reshape(self._size, *part.shape)[self._rank]
+        else:
+            self._comm.Reduce_scatter_block(wide, part, self._operations[operation])
         self._take(target, part, operation)
+
+    def _reduce_all(self, wide: NDArray[Any], operation: str) -> None:
+        """Reduce an array in place. A NaN of one rank is the result of all; to MPI's min and max it is any number."""
+        missing = np.asarray(np.isnan(wide)) if operation in ("min", "max") and wide.dtype.kind == "f" else None
+        if missing is not None:
+            wide[missing] = np.inf if operation == "min" else -np.inf
+            self._comm.Allreduce(self._mpi.IN_PLACE, missing.view(np.uint8), self._mpi.MAX)
+        self._comm.Allreduce(self._mpi.IN_PLACE, wide, self._operations[operation])
+        if missing is not None:
+            wide[missing] = np.nan
 
     def _begin(self, what: str) -> None:
         """Begin an exchange, and look whether it is that of the other ranks; MPI may wait for ever if it is not.

@@ -13,12 +13,13 @@ import os
 import runpy
 import signal
 import sys
+import traceback
 from pathlib import Path
 
 from alpha.distributed.environment import place_of
 from alpha.distributed.meeting import meeting
 from alpha.distributed.mpi import library
-from alpha.distributed.process_group import TIMEOUT
+from alpha.distributed.process_group import TIMEOUT, fail
 from alpha.distributed.rank_watch import STOPPED
 from alpha.distributed.roll import answer, explain
 from alpha.errors import AlphaError
@@ -55,6 +56,17 @@ def status_of(error: BaseException) -> int:
     return code if isinstance(code, int) else int(code is not None)
 
 
+def _end_child(status: int, error: BaseException | None = None) -> None:
+    """End a process that the program has forked; MPI, which knows nothing of it, would not let it end."""
+    if isinstance(error, SystemExit):
+        print(error.code, file=sys.stderr) if isinstance(error.code, str) else None
+    elif error is not None:
+        traceback.print_exception(error)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 def start() -> None:
     """Run the program that the command line names, and tell MPI if it fails."""
     end_with(os.getppid())
@@ -74,14 +86,23 @@ def start() -> None:
             f"alpha-run: mpiexec has started {place.world_size} processes, but mpi4py finds {size}: they belong to "
             f"different libraries ({mpi.get_vendor()[0]} is that of mpi4py); `pip install mpi4py mpich` has both"
         )
+    rank = os.getpid()
     try:
         run_program(arguments)
+        if os.getpid() != rank:
+            _end_child(0)
         explain(fails=False)
     except BaseException as error:
         status = status_of(error)
-        explain(status not in (0, STOPPED))
+        if os.getpid() != rank:
+            _end_child(status, error)
+        explain(status not in (0, STOPPED), status)
         if status not in (0, STOPPED):
             print(f"alpha-run: rank {place.rank} ended with status {status}", file=sys.stderr, flush=True)
+            if isinstance(error, SystemExit):  # of which no hook hears, and rank 0 would wait for the others
+                if isinstance(error.code, str):
+                    print(error.code, file=sys.stderr, flush=True)
+                fail(error, status)
             importlib.import_module("mpi4py.run").set_abort_status(status)  # when it ends, after its traceback
         raise
 

@@ -77,19 +77,19 @@ class NcclEngine:
 
         device.driver.hand_over(join, beside=False)  # there this GPU is the current one, which NCCL takes
 
-    def all_reduce(self, arrays: Sequence[DeviceArray], operation: str, beside: bool = False) -> None:
+    def all_reduce(self, arrays: Sequence[DeviceArray], operation: str, beside: bool = False, note: str = "") -> None:
         places, chosen = [_place(array) for array in arrays], OPERATIONS[operation]
         calls = [(address, address, *form, chosen) for address, *form in places]
-        self._queue("all_reduce", described(f"all_reduce {operation}", arrays), arrays, calls, beside)
+        self._queue("all_reduce", described(f"all_reduce {operation}", arrays) + note, arrays, calls, beside)
 
     def reduce(
-        self, arrays: Sequence[DeviceArray], owners: Sequence[int], operation: str, beside: bool = False
+        self, arrays: Sequence[DeviceArray], owners: Sequence[int], operation: str, beside: bool = False, note: str = ""
     ) -> None:
         places, chosen = [_place(array) for array in arrays], OPERATIONS[operation]
         calls = [
             (address, address, *form, chosen, owner) for (address, *form), owner in zip(places, owners, strict=True)
         ]
-        self._queue("reduce", described(f"reduce {operation}", arrays, owners), arrays, calls, beside)
+        self._queue("reduce", described(f"reduce {operation}", arrays, owners) + note, arrays, calls, beside)
 
     def join(self) -> None:
         self._device.driver.join()

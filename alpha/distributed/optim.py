@@ -19,7 +19,7 @@ from alpha.autograd.versions import array_of
 from alpha.core.missing_names import tell_instead
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
-from alpha.distributed.data_parallel import PACKED
+from alpha.distributed.data_parallel import PACKED, name_of
 from alpha.distributed.process_group import Group, current, joined_engine
 from alpha.distributed.side_by_side import copy_arrays, pack
 from alpha.errors import DistributedError, GradientError, type_name
@@ -147,13 +147,14 @@ class ZeroRedundancyOptimizer(Optimizer):
         group = current()
         if not self._shared() or group is None:
             return
-        new = self._parameters()[len(self._owners) :]
-        lines = [f"{parameter.dtype.name} {tuple(parameter.shape)}" for parameter in new]
+        known = len(self._owners)
+        new = self._parameters()[known:]
+        lines = [f"{name_of(parameter)} {parameter.dtype.name} {tuple(parameter.shape)}".strip() for parameter in new]
         group.compare_lines(f"parameters of {NAME}", [type(self.optim).__name__, *lines])
         owners = shared_out([parameter.array.nbytes for parameter in new], self._loads)
         self._owners += owners
-        for parameter, owner in zip(new, owners, strict=True):
-            give(parameter, owner, self.optim)
+        for number, (parameter, owner) in enumerate(zip(new, owners, strict=True), known):
+            give(parameter, owner, self.optim, number)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ZeroRedundancyOptimizer:
         """An optimizer of the copied parameters, which are shared out in the same way."""
@@ -161,8 +162,8 @@ class ZeroRedundancyOptimizer(Optimizer):
         memo[id(self)] = other
         vars(other).update(copy.deepcopy(vars(self), memo))
         if other._owners:
-            for parameter, owner in zip(other._parameters(), other._owners, strict=True):
-                give(parameter, owner, other.optim)
+            for number, (parameter, owner) in enumerate(zip(other._parameters(), other._owners, strict=True)):
+                give(parameter, owner, other.optim, number)
         return other
 
     def add_param_group(self, group: Mapping[str, Any]) -> None:

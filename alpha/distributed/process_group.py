@@ -14,6 +14,8 @@ import hashlib
 import json
 import math
 import os
+import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +33,7 @@ from alpha.distributed.meeting import meeting
 from alpha.distributed.mpi import MpiEngine
 from alpha.distributed.rank_watch import Judge, Watch, new_judge
 from alpha.distributed.store import Board, Client, own_address
-from alpha.errors import DistributedError, ShapeError
+from alpha.errors import ConfigError, DistributedError, ShapeError
 from alpha.ops.kernel.options import real
 from alpha.runtime import Device, get_device, progress
 from alpha.runtime.cuda.cuda_device import CudaDevice
@@ -39,6 +41,7 @@ from alpha.runtime.ranks import set_ranks, world_size
 from alpha.runtime.registry import opened
 
 TIMEOUT = 25.0  # seconds
+MOST_PORT = 65_535
 MPI = ("Open MPI", "MPICH")  # launchers that MPI itself knows the ranks of
 
 
@@ -95,22 +98,17 @@ class Group:
         Raises:
             DistributedError: it differs; names `what`, the ranks and their texts.
         """
-        found = self.texts(what, text)
-        others = [rank for rank, other in enumerate(found) if other != found[0]]
-        if others:
-            raise DistributedError(
-                f"{what} of rank 0 is {_short(found[0])}, of rank {others[0]} {_short(found[others[0]])}"
-                f"{f' ({len(others)} of {len(found)} ranks differ from rank 0)' if len(others) > 1 else ''}"
-            )
+        _compared(what, self.texts(what, text))
 
     def compare_lines(self, what: str, lines: list[str]) -> None:
         """Compare many lines with those of the other ranks; an error shows the first that differs here."""
-        self.compare(f"the number of {what}", str(len(lines)))
         digest = hashlib.blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
-        found = [json.loads(text) for text in self.texts(what, json.dumps([digest, [] if self.place.rank else lines]))]
-        others = [rank for rank, (other, _) in enumerate(found) if other != found[0][0]]
+        told = json.dumps([digest, len(lines), [] if self.place.rank else lines])
+        found = [json.loads(text) for text in self.texts(what, told)]
+        _compared(f"the number of {what}", [str(count) for _, count, _ in found])
+        others = [rank for rank, (other, *_) in enumerate(found) if other != found[0][0]]
         if others:
-            first = next((pair for pair in zip(found[0][1], lines, strict=False) if pair[0] != pair[1]), None)
+            first = next((pair for pair in zip(found[0][2], lines, strict=False) if pair[0] != pair[1]), None)
             seen = f": {first[0]} on rank 0, {first[1]} on rank {self.place.rank}" if first else ""
             raise DistributedError(f"the {what} of rank {others[0]} are not those of rank 0{seen}")
 
@@ -132,11 +130,22 @@ class Group:
             self.board.close()
 
 
+def _compared(what: str, texts: Sequence[str]) -> None:
+    """Raises DistributedError if the texts of the ranks are not all the same."""
+    others = [rank for rank, other in enumerate(texts) if other != texts[0]]
+    if others:
+        raise DistributedError(
+            f"{what} of rank 0 is {_short(texts[0])}, of rank {others[0]} {_short(texts[others[0]])}"
+            f"{f' ({len(others)} of {len(texts)} ranks differ from rank 0)' if len(others) > 1 else ''}"
+        )
+
+
 def _short(text: str) -> str:
     return text if len(text) <= 200 else f"{text[:200]}.."
 
 
 _group: Group | None = None
+_left: list[Group] = []  # groups of a parent process, kept so that nothing of them is closed here
 
 
 def current() -> Group | None:
@@ -173,11 +182,11 @@ def init(device: str = "auto", timeout: float = TIMEOUT) -> None:
         DistributedError: a rank is missing, or the ranks have another version of Alpha or another kind of device;
             NCCL or MPI is missing; or `init` was called before.
         DeviceError: there is no such device, or the GPU was used before.
-        TypeError, ValueError: timeout is no finite number above 0.
+        TypeError, ValueError: timeout is no number above 0, or it is above `threading.TIMEOUT_MAX`, 292 years.
     """
     global _group
-    if real("init", "timeout", timeout) <= 0:
-        raise ValueError(f"init: timeout={timeout} is not above 0")
+    if not 0 < real("init", "timeout", timeout) <= threading.TIMEOUT_MAX:
+        raise ValueError(f"init: timeout={timeout} is not above 0, or above {threading.TIMEOUT_MAX:.3g} seconds")
     if _group is not None:
         raise DistributedError("init: this process has joined a group already; call shutdown() before")
     place = place_of()
@@ -248,6 +257,8 @@ def _meeting_point(group: Group) -> tuple[str, int, str]:
     port = place.port
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         port += 1  # torchrun itself listens on MASTER_PORT
+    if port > MOST_PORT:
+        raise ConfigError(f"MASTER_PORT={place.port}: there is no port {port}, which Alpha needs beside torchrun's")
     address = place.address or "127.0.0.1"
     if place.rank == 0:
         group.board = Board(job)
@@ -265,6 +276,21 @@ def shutdown() -> None:
     progress.silence(False)
     if group is not None:
         group.close()
+
+
+def _leave_to_parent() -> None:
+    """Forget the group in a process that was forked: the parent is the rank."""
+    global _group
+    if _group is not None:
+        _left.append(_group)
+        if _group.watch is not None:
+            _group.watch.give_back_hook()
+        _group = None
+    atexit.unregister(shutdown)
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def fail(error: BaseException, status: int) -> None:
@@ -314,9 +340,11 @@ def broadcast(tensor: Tensor, src: int = 0) -> Tensor:
     A backward pass does not see it, as `all_reduce`.
 
     Raises:
-        ValueError: there is no rank `src`.
+        TypeError, ValueError: there is no rank `src`.
     """
     engine = _engine("broadcast", tensor)
+    if not isinstance(src, int) or isinstance(src, bool):
+        raise TypeError(f"broadcast: src={src!r} is not the number of a rank")
     if not 0 <= src < world_size():
         raise ValueError(f"broadcast: src={src}, but there are ranks 0 to {world_size() - 1}")
     check_writable("broadcast", tensor, False)

@@ -27,6 +27,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -42,6 +43,8 @@ REPORT, RAISED, LEFT, STOP, PAUSED = "report", "raised", "left", "stop", "paused
 STOPPED = 128 + signal.SIGINT  # status of a process that Ctrl-C has stopped
 HEAD_OF_THREAD = re.compile(r"(?:Current thread|Thread) (0x[0-9a-f]+)")  # in what faulthandler writes
 LINE_OF_THREAD = re.compile(r'  File "(.*)", line (\d+) in ')
+# parts of the paths of files that are not the user's: Alpha's own, those of packages and of Python
+OF_OTHERS = f"{os.sep}alpha{os.sep}", f"{os.sep}site-packages{os.sep}", f"{Path(os.__file__).parent}{os.sep}"
 GO, WAIT = "go", "wait"  # answers to a rank that has paused; the third one is STOP
 
 
@@ -207,7 +210,7 @@ class Judge:
             elif behind:
                 self.verdict = (
                     f"rank {rank} hangs: others wait in exchange {known.exchanges + 1} for {now - known.since:.0f} s, "
-                    f"it is at {known.where}"
+                    f"it is at {known.where or _place(known)}"
                 )
             if self.verdict:
                 return
@@ -312,7 +315,7 @@ class Watch:
     def _where(self) -> str:
         """The line of the program at which the main thread is."""
         lines = lines_of(self._main or 0)
-        own = [line for line in lines if f"{os.sep}alpha{os.sep}" not in line]
+        own = [line for line in lines if not any(folder in line for folder in OF_OTHERS)]
         return next(iter(own or lines), "")
 
     def _end(self, verdict: str) -> None:
@@ -345,7 +348,7 @@ class Watch:
     def fail(self, text: str, status: int) -> None:
         """Tell the others that this rank ends with an error, and end the process with that status."""
         self._over.set()
-        explain()
+        explain(status=status)
         sys.stdout.flush()
         sys.stderr.flush()
         with suppress(OSError, xmlrpc.client.Error):  # if rank 0 is gone, all end
@@ -361,10 +364,14 @@ class Watch:
         if judge is not None:
             self._wait_for_others(judge)
         self._over.set()
-        if sys.excepthook == self._on_exception:
-            sys.excepthook = self._hook
+        self.give_back_hook()
         with suppress(OSError, xmlrpc.client.Error):
             self._client.copy().call(LEFT, json.dumps(self._counted()))
+
+    def give_back_hook(self) -> None:
+        """Leave errors to the hook that was there before."""
+        if sys.excepthook == self._on_exception:
+            sys.excepthook = self._hook
 
     def _wait_for_others(self, judge: Judge) -> None:
         judge.left(self._rank, json.dumps(self._counted()))

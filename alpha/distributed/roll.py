@@ -29,15 +29,15 @@ def answer(launcher: str, rank: int) -> None:
     _tell(RUNS, rank)
 
 
-def explain(fails: bool = True) -> None:
+def explain(fails: bool = True, status: int = 1) -> None:
     """Tell the launcher, if there is one, that this process ends as it should, or fails and says itself why."""
-    _tell(FAILS if fails else ENDS)
+    _tell(FAILS if fails else ENDS, status)
 
 
-def _tell(what: str, rank: int = 0) -> None:
+def _tell(what: str, number: int) -> None:
     if _launcher:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line, suppress(OSError):
-            line.sendto(json.dumps([what, os.getpid(), rank]).encode(), f"\0{_launcher}")
+            line.sendto(json.dumps([what, os.getpid(), number]).encode(), f"\0{_launcher}")
 
 
 class Roll:
@@ -45,11 +45,13 @@ class Roll:
 
     Attributes:
         gone: the rank that was gone first without saying why; None if another had failed before.
+        status: that with which the first rank ends that said why; 0 if none has. MPI's launcher, which kills the
+            others, mixes theirs with it.
     """
 
     def __init__(self) -> None:
         self.gone: int | None = None
-        self._failed = False  # a rank that says why
+        self.status = 0
         self._ranks: dict[int, tuple[int, int]] = {}  # process and rank, by a file that can be read when it has ended
         self._ends = select.epoll() if hasattr(select, "epoll") else None
         self._line = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -69,19 +71,20 @@ class Roll:
         explained = set()
         with suppress(BlockingIOError):
             while True:
-                what, process, rank = json.loads(self._line.recv(100))
-                self._failed = self._failed or what == FAILS
+                what, process, number = json.loads(self._line.recv(100))
+                if what == FAILS:
+                    self.status = self.status or number
                 if what != RUNS:
                     explained.add(process)
                     continue
                 with suppress(OSError, AttributeError):  # it has ended already, or the system is not Linux
                     file = os.pidfd_open(process)
-                    self._ranks[file] = process, rank
+                    self._ranks[file] = process, number
                     assert self._ends is not None
                     self._ends.register(file, select.EPOLLIN)
         self._drop([file for file, (process, _) in self._ranks.items() if process in explained])
         silent = [file for file in ended if file in self._ranks]
-        if silent and self.gone is None and not self._failed:
+        if silent and self.gone is None and not self.status:
             self.gone = self._ranks[silent[0]][1]
         self._drop(silent)
 

@@ -246,6 +246,7 @@ class Trainer:
             warn_of_untrained(self.model, self.optimizers)
         self._modes.train(self.model)
         self._ranks.begin(self.model, self._user_step is not None)
+        self._ranks.compare_settings(self)
         self._begin_average()
         self._set_augmentation(training=True)
         for optimizer in self.optimizers:
@@ -517,6 +518,7 @@ class Trainer:
             loader.prepare_epoch()  # while the device works on what is queued
             tally.read()
             self._report(report, tally)
+            self._ranks.compare_order(loader)
             self._ranks.sum_up(tally, () if self.model.training else self.metrics.values())
             tally.seconds = time.perf_counter() - start
             live = self.device.memory_stats().live

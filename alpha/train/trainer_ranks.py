@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from alpha.core.rng import get_rng_state, set_rng_state
-from alpha.data import DataLoader
+from alpha.data import DataLoader, Subset
 from alpha.data.loader import Part
 from alpha.distributed import DataParallel
 from alpha.distributed.process_group import Group, current
@@ -19,6 +23,8 @@ from alpha.runtime.ranks import rank
 from alpha.train.batches.tally import Tally
 from alpha.train.interrupt import Interrupted
 from alpha.train.metrics import Metric
+
+SETTINGS = "precision", "memory_mode", "accumulate", "clip_norm", "ema"  # of a Trainer
 
 
 class Ranks:
@@ -33,6 +39,7 @@ class Ranks:
         self._group: Group | None = group if group is not None and group.engine is not None else None
         self._parallel: DataParallel | None = None
         self._trained: list[str] = []  # the names of the parameters whose gradients are averaged
+        self._order = ""  # a digest of the order that a sampler has given for this pass
         if self._group is not None and self._group.device is not device:
             raise DistributedError(
                 f"Trainer: it is on {device.name}, and alpha.distributed.init() was called for "
@@ -81,10 +88,19 @@ class Ranks:
             return epoch_seed
         if self._parallel is None:
             self._group.compare("the seed (alpha.manual_seed)", str(get_rng_state()["seed"]))
-        self._group.compare("the loader of the training", json.dumps(loader.describe(), sort_keys=True))
+        self._group.compare("the loader of the training", _described(loader))
         seed, state = json.loads(self._group.told("the seed of an epoch", json.dumps([epoch_seed, get_rng_state()])))
         set_rng_state(state)
         return None if seed is None else int(seed)
+
+    def compare_settings(self, trainer: Any) -> None:
+        """Compare what makes a step, besides the model.
+
+        Raises:
+            DistributedError: it differs.
+        """
+        if self._group is not None:
+            self._group.compare_lines("settings of the training", compared(trainer))
 
     @property
     def before_last(self) -> Callable[[], AbstractContextManager[None]]:
@@ -110,23 +126,50 @@ class Ranks:
         has shared out its data itself, by a `DistributedSampler`, is left alone.
 
         Raises:
-            DataError: a rank would see no data.
+            DataError: a rank would see no data, or a `DistributedSampler` is that of another rank.
+            DistributedError: the ranks evaluate on different loaders.
         """
-        if self._group is None or hasattr(loader.sampler, "num_replicas"):
+        if self._group is None:
             yield
             return
         place = self._group.place
+        if hasattr(loader.sampler, "num_replicas"):
+            _check_sampler(loader.sampler, place.rank, place.world_size)
+            yield
+            return
         if training and loader.all_samples < place.world_size:
             raise DataError(
                 f"Trainer: {loader.all_samples} samples for {place.world_size} processes: one of them would see no data"
             )
         if not training:  # of a training the loaders are compared as a whole
-            self._group.compare("whether the data set lies in shares", str(by_number))
-        before, loader.part = loader.part, Part(place.rank, place.world_size, training, by_number)
+            self._group.compare("the loader of the evaluation", f"{_described(loader)} in shares: {by_number}")
+        self._order = ""
+        told = None if loader.sampler is None else self._note_order
+        before, loader.part = loader.part, Part(place.rank, place.world_size, training, by_number, told)
         try:
             yield
         finally:
             loader.part = before
+
+    def _note_order(self, order: NDArray[np.int64]) -> None:
+        self._order = hashlib.blake2b(order.tobytes(), digest_size=8).hexdigest()
+
+    def compare_order(self, loader: DataLoader) -> None:
+        """Compare the orders that samplers gave, behind the last step: a thread may have asked them, at any time.
+
+        Raises:
+            DistributedError: they differ, so items came several times or never.
+        """
+        if self._group is None or loader.sampler is None or loader.part is None:
+            return
+        found = self._group.texts("the order of a sampler", self._order)
+        known = {text for text in found if text}  # a rank without a batch may not have asked
+        if len(known) > 1:
+            raise DistributedError(
+                f"the {type(loader.sampler).__name__} of the loader gives each rank another order, so items come "
+                "several times or never: make it of the same numbers on all ranks, as with a seed, or use "
+                "DistributedSampler"
+            )
 
     def count_step(self) -> None:
         """Count a step that begins."""
@@ -156,6 +199,47 @@ class Ranks:
             tally.sum_up(self._group.total, sorted({name for text in texts for name in json.loads(text)}))
             for metric in metrics:
                 metric.sum_up(self._group.total)
+
+
+def compared(trainer: Any) -> list[str]:
+    """Lines about a Trainer's settings and optimizers, which must be the same on all ranks."""
+    names = {id(parameter): name for name, parameter in trainer.model.named_parameters()}
+    lines = [f"{name} {getattr(trainer, name)}" for name in SETTINGS]
+    lines += [f"{type(schedule).__name__} per {trainer.schedule_per}" for schedule in trainer.schedules]
+    for optimizer in trainer.optimizers:
+        for number, group in enumerate(optimizer.param_groups):
+            title = f"{type(optimizer).__name__}, group {number}"
+            plain = {name: value for name, value in sorted(group.items()) if name != "params" and _is_plain(value)}
+            lines += [f"{title}: {name} {value}" for name, value in plain.items()]
+            lines += [f"{title}: {names.get(id(parameter), '?')}" for parameter in group["params"]]
+    return lines
+
+
+def _is_plain(value: Any) -> bool:
+    """True for a number, a text or None, and for a tuple or list of them: what two processes can compare."""
+    if isinstance(value, (tuple, list)):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def _described(loader: DataLoader) -> str:
+    """Text on what the batches of a loader depend, apart from the items; of subsets with a digest of their numbers."""
+    about, dataset = loader.describe(), loader.dataset
+    while isinstance(dataset, Subset):
+        digest = hashlib.blake2b(np.asarray(dataset.indices, np.int64).tobytes(), digest_size=8).hexdigest()
+        about["subset"], dataset = f"{about.get('subset', '')}{digest}", dataset.dataset
+    return json.dumps(about, sort_keys=True)
+
+
+def _check_sampler(sampler: Any, rank: int, world_size: int) -> None:
+    """Raises DataError if a sampler gives the part of another rank."""
+    found = sampler.num_replicas, getattr(sampler, "rank", rank)
+    if found != (world_size, rank):
+        raise DataError(
+            f"Trainer: the {type(sampler).__name__} of the loader gives the part of rank {found[1]} of {found[0]}, and "
+            f"this is rank {rank} of {world_size}; make it after alpha.distributed.init(), without num_replicas= and "
+            "rank="
+        )
 
 
 def _interruption(check: Callable[[], None]) -> str:

@@ -7,10 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conv2d_cases import hopper
+from helpers import choosing
 
 import alpha
 import alpha.nn.functional as F
 from alpha import Function, GradientError, Tensor, nn
+from alpha.ops.conv2d.problem import Configuration
+from alpha.step.dry import in_place_of_the_gpu
 
 Call = Callable[..., Any]
 
@@ -405,3 +409,37 @@ def test_what_is_not_offered() -> None:
 
 def test_a_summary_shows_what_is_done_without_checkpoints() -> None:
     assert Net(alpha.checkpoint).summary((1, 6, 6, 3)) == Net(plain).summary((1, 6, 6, 3))
+
+
+@pytest.mark.parametrize("outside", [0, 1, 2])
+@pytest.mark.parametrize("order", [("conv", "gate"), ("gate", "conv"), ("gate", "conv", "gate")], ids=" ".join)
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_an_output_with_users_inside_and_outside(precision: str, order: tuple[str, ...], outside: int) -> None:
+    """A rectifier gives its step to the last of all its users alone, wherever they are, and is applied once."""
+
+    def takes_steps(v: Configuration) -> bool:
+        return v.name in ("ks_deconv_sm90_fp16x3_128x64", "ks_deconv_sm90_bf16_128x64")
+
+    def gradients(call: Call, on: Any) -> list[np.ndarray]:
+        alpha.manual_seed(0)
+        stem, gate, conv = nn.Conv2d(8, 32, 3, padding=1), nn.Conv2d(32, 32, 1), nn.Conv2d(32, 32, 3, padding=1)
+        layers = nn.ModuleDict({"stem": stem, "gate": gate, "conv": conv}).to(on)
+
+        def function(x: Tensor) -> Any:
+            h = nn.conv_batch_norm(layers["stem"], norm, x, nn.LeakyReLU(0.2))
+            return h, sum((layers[name](h) * (n + 1.0) for n, name in enumerate(order[1:])), layers[order[0]](h))
+
+        norm = nn.BatchNorm2d(32).to(on)
+        x = alpha.tensor(np.random.default_rng(1).standard_normal((9, 6, 7, 8)).astype(np.float32), device=on)
+        h, y = call(function, x)
+        loss = (y.astype("float32") * 0.01).sum()
+        for n in range(outside):
+            loss = loss + (h.astype("float32") * (n + 2.0)).square().mean()
+        loss.backward()
+        return [np.asarray(p.grad.numpy(), np.float32) for p in [*stem.parameters(), *norm.parameters()][2:]]
+
+    device = hopper(4)
+    with in_place_of_the_gpu(device), choosing(takes_steps), alpha.precision(precision):
+        plainly, twice = gradients(plain, device), gradients(alpha.checkpoint, device)
+    for wanted, found in zip(plainly, twice, strict=True):
+        assert np.linalg.norm(found - wanted) <= 1e-4 * np.linalg.norm(wanted)

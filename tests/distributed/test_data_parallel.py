@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -110,9 +112,11 @@ class _Engine:
     def __init__(self) -> None:
         self.asked: list[Any] = []
         self.sent: list[Any] = []  # by broadcast
+        self.notes: list[str] = []
 
-    def all_reduce(self, arrays: Any, operation: str, beside: bool = False) -> None:
+    def all_reduce(self, arrays: Any, operation: str, beside: bool = False, note: str = "") -> None:
         self.asked.append((len(arrays), operation, beside))
+        self.notes.append(note)
 
     def join(self) -> None:
         self.asked.append("join")
@@ -156,7 +160,7 @@ def test_a_captured_pass_waits_for_no_gradient_that_is_sent(alone: None, monkeyp
     sent: list[bool] = []
 
     class Beside(_Engine):
-        def all_reduce(self, arrays: Any, operation: str, beside: bool = False) -> None:
+        def all_reduce(self, arrays: Any, operation: str, beside: bool = False, note: str = "") -> None:
             sent.append(notes.beside)
 
     group: Any = dist.process_group.current()
@@ -186,7 +190,7 @@ def test_an_unused_parameter_is_named_and_nothing_runs_on(engine: _Engine) -> No
 class _Doubling(_Engine):
     """An engine that doubles what it is given."""
 
-    def all_reduce(self, arrays: Any, operation: str, beside: bool = False) -> None:
+    def all_reduce(self, arrays: Any, operation: str, beside: bool = False, note: str = "") -> None:
         super().all_reduce(arrays, operation, beside)
         for array in arrays:
             array *= np.asarray(2, array.dtype)
@@ -258,13 +262,16 @@ def test_buffers_are_sent_though_nothing_is_trained(engine: _Engine) -> None:
     assert engine.sent == [[0, 0]]
 
 
-def test_a_copy_averages_nothing(engine: _Engine) -> None:
-    import copy
-
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_copy_averages_nothing_and_says_so(engine: _Engine, copied: Any) -> None:
     model = nn.Linear(3, 3)
     parallel = alpha.DataParallel(model)
-    other = copy.deepcopy(parallel)
-    other(alpha.ones(2, 3)).sum().backward()
+    other = copied(parallel)
+    with pytest.raises(DistributedError, match=r"a copy, which averages no gradients.*alpha.DataParallel\(copy"):
+        other(alpha.ones(2, 3))
+    with alpha.no_grad():
+        other(alpha.ones(2, 3))
+    other.module(alpha.ones(2, 3)).sum().backward()
     assert engine.asked == []
     parallel(alpha.ones(2, 3)).sum().backward()
     assert engine.asked == [(1, "mean", True), "join"]
@@ -279,3 +286,30 @@ def test_copies_beside_weights_follow_what_ranks_exchange() -> None:
         assert found["False False"][1] == found["False True"][1] == 3
     for captured in ("False", "True"):
         assert sum(found[f"True {captured}"][1] for found in told) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "emulated"), [(2, False), (3, False), (2, True)])
+def test_gradients_of_any_passes_are_means_in_the_end(count: int, emulated: bool) -> None:
+    """Whatever the passes within no_sync reached, also in captured steps of their own, and with shared-out states."""
+    for found in run_ranks(count, "passes.py", emulated=emulated):
+        assert all(number == 0 for numbers in found.values() for number in numbers), found
+
+
+def test_what_no_sync_left_is_reduced_by_a_pass_that_does_not_reach_it(engine: _Engine) -> None:
+    model = nn.Linear(3, 3)
+    parallel = alpha.DataParallel(model)
+    parallel.skip_unused()
+    with parallel.no_sync():
+        parallel(alpha.ones(2, 3)).sum().backward()
+    assert engine.asked == []
+    (model.weight.sum() * 2).backward()
+    assert engine.asked == [(1, "mean", True), "join"]
+    (model.weight.sum() * 2).backward()
+    with parallel.no_sync():
+        parallel(alpha.ones(2, 3)).sum().backward()
+    parallel.zero_grad()
+    (model.weight.sum() * 2).backward()
+    both, *others = [note.partition(", ")[0] for note in engine.notes]
+    assert both == " (gradients of bias and 1 more"
+    assert others == [" (gradients of weight"] * 2

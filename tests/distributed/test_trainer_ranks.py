@@ -142,3 +142,14 @@ def test_find_learning_rate_wants_one_process() -> None:
             find_learning_rate(trainer, trainer)
     finally:
         set_ranks(0, 1)
+
+
+@pytest.mark.slow
+def test_ranks_that_differ_in_what_makes_a_step_are_an_error_on_all_of_them() -> None:
+    first, second = run_ranks(2, "unlike.py")
+    for errors in (first, second):
+        assert [name for name, error in errors.items() if not error] == ["nothing"]
+    for name in ("rate", "betas", "clip_norm", "order of its parameters"):
+        assert "settings of the training of rank 1 are not those of rank 0: " in second[name], name
+    assert "1.weight" in second["order of a shared optimizer, model first"]
+    assert "gradients of" in first["parameters that are frozen"]

@@ -161,7 +161,7 @@ def test_alone_it_is_the_optimizer_itself(request: pytest.FixtureRequest, group:
 
 def test_a_replay_refuses_gradients_of_other_ranks_than_the_capture_had() -> None:
     x, owner = alpha.ones(2), alpha.optim.SGD([alpha.ones(2, requires_grad=True)])
-    shares.give(x, 0, owner)
+    shares.give(x, 0, owner, 0)
     shares.mark_reduced([x], True)
     before, notes = shares.reduced_now(), Recording(capturing=False)
     with recorded(notes):

@@ -406,3 +406,65 @@ def test_the_head_agrees_with_itself(captured: bool, batch: int) -> None:
         assert float(live[1]) == max(float(first[1]), float(later[1]))
         last = re.search(r"of the last ([0-9.]+)", text)
         assert float((last or later)[1]) == pytest.approx(steps[-1].peak / 1e6, abs=0.051)
+
+
+def small_network() -> tuple[nn.Module, alpha.Tensor, alpha.Tensor]:
+    net = nn.Sequential(nn.Linear(512, 2048), nn.ReLU(), nn.Linear(2048, 10)).to("cuda")
+    return net, alpha.ones(4, 512, device="cuda"), alpha.zeros(4, dtype="int32", device="cuda")
+
+
+@pytest.mark.parametrize("parts", [1, 5, 8, 17])
+def test_an_optimizer_that_steps_now_and_then(device: CudaDevice, parts: int) -> None:
+    net, x, y = small_network()
+    adam, calls = alpha.optim.Adam(net.parameters()), 0
+
+    def step(x: alpha.Tensor, y: alpha.Tensor) -> None:
+        nonlocal calls
+        (F.cross_entropy(net(x), y) / parts).backward()
+        calls += 1
+        if calls % parts == 0:
+            adam.step()
+            adam.zero_grad()
+
+    plan = alpha.memory_plan(step, x, y)
+    assert plan.updated
+    assert plan.of_kind("optimizer state") > 0
+    device.reset_peak()
+    for _ in range(3 * parts):
+        step(x, y)
+    stats = device.memory_stats()
+    assert (plan.live, plan.reserved) == (stats.peak, stats.reserved)
+
+
+def test_an_optimizer_that_never_steps_is_named() -> None:
+    net, x, y = small_network()
+    adam = alpha.optim.Adam(net.parameters())
+
+    def step(x: alpha.Tensor, y: alpha.Tensor) -> None:
+        adam.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+
+    plan = alpha.memory_plan(step, x, y)
+    assert not plan.updated
+    assert "NO OPTIMIZER CHANGED A PARAMETER in 64 calls" in " ".join(str(plan).split())
+
+
+@pytest.mark.parametrize("keeps", ["losses", "outputs"])
+def test_a_step_that_keeps_something_of_each_call(keeps: str) -> None:
+    net, x, y = small_network()
+    kept: list[alpha.Tensor] = []
+
+    def step(x: alpha.Tensor, y: alpha.Tensor) -> None:
+        outputs = net(x)
+        loss = F.cross_entropy(outputs, y)
+        kept.append(loss if keeps == "losses" else outputs.detach())
+        loss.backward() if keeps == "outputs" else None
+
+    plan = alpha.memory_plan(step, x, y, memory=80e9)
+    assert plan.growth > 0
+    assert plan.fits is None
+    assert "MB more in use than the one before" in " ".join(str(plan).split())
+    with pytest.raises(DryRunError, match="largest_batch: there is none: each call leaves"):
+        plan.largest_batch()
+    kept.clear()
+    assert alpha.memory_plan(lambda x, y: F.cross_entropy(net(x), y).backward(), x, y, memory=80e9).growth == 0

@@ -25,6 +25,11 @@ def mb(nbytes: float) -> str:
     return f"{nbytes / 1e6:,.1f}"
 
 
+def grows(nbytes: int) -> str:
+    """What a growth means, in words."""
+    return f"each call leaves {mb(nbytes)} MB more in use than the one before; it may keep results with their graphs"
+
+
 def table_of(plan: Any, rows: int | None) -> str:
     """The table of a plan, a `StepMemory`, with the `rows` largest layers; None: with all."""
     head = [part for line in _head(plan) for part in wrapped(line)]
@@ -45,6 +50,10 @@ def _head(plan: Any) -> list[str]:
         f"{peaks}; in {plan.when}",
         f"the process: {mb(plan.overhead)} for context and kernels, {plan.overhead_from}",
     ]
+    if plan.growth:
+        lines.append(f"THIS GOES ON: {grows(plan.growth)}")
+    if not plan.updated:
+        lines.append(f"NO OPTIMIZER CHANGED A PARAMETER in {len(plan.steps)} calls: what its state takes is missing")
     if plan.room is not None:
         left = plan.room - plan.reserved
         what = f"{mb(left)} stay free" if left >= 0 else f"{mb(-left)} more than there are"

@@ -9,7 +9,7 @@ from typing import Any
 
 from alpha.autograd.memory_mode import get_memory_mode, memory_mode
 from alpha.core import numerics
-from alpha.errors import DeviceError, OutOfMemoryError
+from alpha.errors import DeviceError, DryRunError, OutOfMemoryError
 from alpha.ops.kernel.options import positive_integer, real
 from alpha.runtime import Device
 from alpha.runtime.cuda.compile import ARCHITECTURES
@@ -20,7 +20,7 @@ from alpha.runtime.cuda.planning.ledger import Ledger
 from alpha.runtime.cuda.planning.planning_device import OF_A_GPU, PlanningDevice, PlanningDriver
 from alpha.step.dry import device_of, known_gpus
 from alpha.step.memory.largest import largest
-from alpha.step.memory.plan_table import table_of
+from alpha.step.memory.plan_table import grows, table_of
 from alpha.step.memory.simulation import KINDS, Held, held_on, moment_of, shares_of, simulate
 from alpha.step.memory.step_place import Where
 from alpha.step.memory.subjects import Scene, Subject, subject_of
@@ -65,6 +65,10 @@ class StepMemory:
         room: bytes that Alpha may hold on this GPU; None if it is a name without `memory=`.
         batch: the length of the first tensor among the arguments; 0 if there is none.
         launches: how many kernels a step launches.
+        growth: bytes that each call leaves in use beside those of the call before, as when a program keeps its losses;
+            0 if it does not go on like that.
+        updated: False if an optimizer that the step reaches changed no parameter in any call, so that its state is
+            missing here.
     """
 
     def __init__(self, subject: Subject, target: Target, precision: str = "") -> None:
@@ -75,7 +79,7 @@ class StepMemory:
         run = simulate(subject, target.make(ledger), target.held, ledger, where)
         self.gpu, self.batch = target.name, subject.batch
         self.captured, self.launches = run.captured, run.launches
-        self.steps = tuple(run.steps)
+        self.steps, self.growth, self.updated = tuple(run.steps), run.growth, run.updated
         self.live = max(stats.peak for stats in run.steps)
         self.reserved = run.steps[-1].reserved
         self.overhead, self.overhead_from = target.overhead, target.overhead_from
@@ -91,8 +95,8 @@ class StepMemory:
 
     @property
     def fits(self) -> bool | None:
-        """True if the step fits on the GPU; None if its memory is not known."""
-        if self.room is None:
+        """True if the step fits on the GPU; None if its memory is not known, or the step takes more in each call."""
+        if self.room is None or self.growth:
             return None
         return self.live <= self.room and (self._most <= self.room or self._obeys(self._subject, self.room))
 
@@ -120,8 +124,10 @@ class StepMemory:
         Raises:
             ValueError: the GPU is a name, and neither `memory` nor `limit` was given; or the arguments have no batch;
                 or `limit` is no number of bytes of at least 0.
-            DryRunError: the step cannot be planned with another batch.
+            DryRunError: the step cannot be planned with another batch, or takes more memory in each call.
         """
+        if self.growth:
+            raise DryRunError(f"largest_batch: there is none: {grows(self.growth)}")
         room = self.room if limit is None else _nbytes("largest_batch", "limit", limit)
         if room is None:
             raise ValueError(

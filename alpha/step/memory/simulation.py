@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 
@@ -33,6 +33,8 @@ KEPT, INPUTS, TEMPORARY = "kept for backward", "inputs and data", "temporary and
 TABLES, ELSEWHERE = "tables and workspaces", "elsewhere in the program"
 KINDS = (PARAMETERS, BUFFERS, COPIES, GRADIENTS, STATE, KEPT, INPUTS, TEMPORARY, TABLES, ELSEWHERE)
 LEAST_CALLS, MOST_CALLS = 4, 12  # of a step: the first ones make the optimizer's state, and are captured
+MOST_BEFORE_UPDATE = 64  # calls, if the optimizer does not step in each of them
+GROWING = 4  # calls, each of which leaves more memory in use than the one before
 
 
 @dataclass(frozen=True)
@@ -50,18 +52,27 @@ class Run:
 
     Attributes:
         most: bytes that the device held at once.
+        updated: whether an optimizer has changed its parameters, if there is one.
     """
 
     steps: list[MemoryStats]
     captured: bool
     launches: int
     most: int
+    updated: bool
+
+    @property
+    def growth(self) -> int:
+        """Bytes that the last call left in use beside those of the call before; 0 if not all of the last ones did."""
+        live = [stats.live for stats in self.steps[-GROWING - 1 :]]
+        grown = [after - before for before, after in pairwise(live)]
+        return grown[-1] if len(grown) == GROWING and min(grown) > 0 else 0
 
 
 def simulate(
     subject: Subject, device: PlanningDevice, held: Held, ledger: Ledger | None = None, where: Where | None = None
 ) -> Run:
-    """Run a step on a planning device until two calls take the same memory; closes the device.
+    """Run a step on a planning device until calls take the memory of those before; closes the device.
 
     Args:
         held: by the program on the opened GPU: what the step does not reach takes room, too.
@@ -94,22 +105,36 @@ def simulate(
             device.reset_peak()
             launches = 0
             calls = stack.enter_context(closing(subject.calls(things, scene)))
-            for _ in islice(calls, MOST_CALLS):
+            begun, updated, period = _writes(scene), not scene.optimizers, 1  # calls up to the first update
+            for _ in islice(calls, MOST_BEFORE_UPDATE):
                 steps.append(device.memory_stats())
                 device.reset_peak()
                 launches, driver.launches = len(driver.launches) or launches, []
                 if ledger is not None and where is not None:
                     tell(ledger, scene, where)
+                now = _writes(scene)
+                if not updated and now != begun:
+                    updated, period = True, len(steps)
                 waits = subject.captured and driver.captures and not driver.replays
-                if len(steps) >= LEAST_CALLS and not waits and _settled(*steps[-2:]):
+                if updated and len(steps) >= LEAST_CALLS and not waits and _settled(steps, period):
+                    break
+                if updated and len(steps) >= max(MOST_CALLS, 4 * period):
                     break
         finally:
             device.at_mark = lambda: None
-    return Run(steps, bool(driver.replays), launches, driver.most)
+    return Run(steps, bool(driver.replays), launches, driver.most, updated)
 
 
-def _settled(before: MemoryStats, now: MemoryStats) -> bool:
-    return (before.live, before.peak, before.reserved) == (now.live, now.peak, now.reserved)
+def _writes(scene: Scene) -> int:
+    """Number that grows when an optimizer changes its parameters."""
+    groups = [group for optimizer in scene.optimizers for group in optimizer.param_groups]
+    return sum(parameter._version.value for group in groups for parameter in group["params"])
+
+
+def _settled(steps: Sequence[MemoryStats], period: int) -> bool:
+    """True if the last calls, up to an update of the optimizer, took what as many calls before them did."""
+    taken = [(stats.live, stats.peak, stats.reserved) for stats in steps[-2 * period :]]
+    return len(taken) == 2 * period and taken[:period] == taken[period:]
 
 
 @contextmanager

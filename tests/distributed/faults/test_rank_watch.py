@@ -10,6 +10,7 @@ import time
 import weakref
 from dataclasses import dataclass, field
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedules import Ranks, play, ranks
 
+from alpha.distributed import rank_watch
 from alpha.distributed.rank_watch import Judge, Watch, lines_of, new_judge
 
 TIMEOUT, SILENCE = 25.0, 10.0
@@ -383,3 +385,13 @@ def test_a_stop_between_epochs_and_at_the_end(
     elif furthest:
         assert furthest[0] + 1 > epochs * steps, "the stop was forgotten"
     assert made.judge.all_left
+
+
+def test_a_rank_is_at_a_line_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may wait in a module of Python, or of a package, or of Alpha."""
+    lines = [threading.__file__ + ":327", "/venv/lib/site-packages/tqdm/std.py:5", "/src/alpha/nn/x.py:3"]
+    monkeypatch.setattr(rank_watch, "lines_of", lambda thread: [*lines, "/home/me/train.py:57", "/home/me/main.py:9"])
+    watch: Any = SimpleNamespace(_main=1)
+    assert Watch._where(watch) == "/home/me/train.py:57"
+    monkeypatch.setattr(rank_watch, "lines_of", lambda thread: lines)
+    assert Watch._where(watch) == lines[0]
