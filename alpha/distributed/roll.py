@@ -1,7 +1,8 @@
 """Roll of the ranks that `alpha.run --cpus` has started: it names the one that is gone first without saying why.
 
 They are no children of the launcher, but of MPI's own, which names a process that was killed by its id alone and kills
-the others at once. So each rank tells its id, and the launcher looks when its process ends. If several have ended
+the others at once. So each rank holds a connection to the launcher, which the system closes when the rank ends: files
+are closed in the order from the last to the first, so the launcher hears of it before MPI's does. If several have ended
 before it looks, `epoll` gives them in the order of their ends. Linux alone can do that.
 """
 
@@ -14,7 +15,7 @@ import socket
 from contextlib import suppress
 
 RUNS, ENDS, FAILS = "runs", "ends", "fails"
-_launcher = ""  # the name of its socket
+_line: socket.socket | None = None  # to the launcher
 
 
 def name_of(launcher: int) -> str:
@@ -24,9 +25,21 @@ def name_of(launcher: int) -> str:
 
 def answer(launcher: str, rank: int) -> None:
     """Tell a launcher, by the name of its socket, that this process is a rank."""
-    global _launcher
-    _launcher = launcher
-    _tell(RUNS, rank)
+    global _line
+    with suppress(OSError, AttributeError):  # there is no launcher, or the system is not Linux
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        line.connect(f"\0{launcher}")
+        _line = line
+        os.register_at_fork(after_in_child=_hang_up)
+        _tell(RUNS, rank)
+
+
+def _hang_up() -> None:
+    """Close the connection, in a child that was forked: it is no rank, and may live longer."""
+    global _line
+    if _line is not None:
+        _line.close()
+        _line = None
 
 
 def explain(fails: bool = True, status: int = 1) -> None:
@@ -35,9 +48,9 @@ def explain(fails: bool = True, status: int = 1) -> None:
 
 
 def _tell(what: str, number: int) -> None:
-    if _launcher:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line, suppress(OSError):
-            line.sendto(json.dumps([what, os.getpid(), number]).encode(), f"\0{_launcher}")
+    if _line is not None:
+        with suppress(OSError):
+            _line.send(json.dumps([what, number]).encode())
 
 
 class Roll:
@@ -52,50 +65,69 @@ class Roll:
     def __init__(self) -> None:
         self.gone: int | None = None
         self.status = 0
-        self._ranks: dict[int, tuple[int, int]] = {}  # process and rank, by a file that can be read when it has ended
-        self._ends = select.epoll() if hasattr(select, "epoll") else None
-        self._line = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._line.setblocking(False)
-        with suppress(OSError):
-            self._line.bind(f"\0{name_of(os.getpid())}")
+        self._lines: dict[int, socket.socket] = {}  # to the ranks, by their files
+        self._ranks: dict[int, int] = {}  # those that have not said how they end, by these files
+        self._door: socket.socket | None = None
+        if hasattr(select, "epoll") and hasattr(socket, "SOCK_SEQPACKET"):
+            self._events = select.epoll()
+            with suppress(OSError):
+                self._door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                self._door.setblocking(False)
+                self._door.bind(f"\0{name_of(os.getpid())}")
+                self._door.listen(socket.SOMAXCONN)
+                self._events.register(self._door, select.EPOLLIN)
 
     @property
     def files(self) -> list[int]:
         """Files that can be read when there is something to `look` at."""
-        return [self._line.fileno(), *([] if self._ends is None else [self._ends.fileno()])]
+        return [] if self._door is None else [self._events.fileno()]
 
     def look(self) -> None:
         """Take what ranks have told, and note which have ended."""
-        # first: what a rank has told before its end can be read then
-        ended = [] if self._ends is None else [file for file, _ in self._ends.poll(0)]
-        explained = set()
+        while self._door is not None and (events := self._events.poll(0)):
+            for file, _ in events:
+                if file == self._door.fileno():
+                    self._let_in(self._door)
+                else:
+                    self._hear(file)
+
+    def _let_in(self, door: socket.socket) -> None:
         with suppress(BlockingIOError):
             while True:
-                what, process, number = json.loads(self._line.recv(100))
+                line, _ = door.accept()
+                line.setblocking(False)
+                self._lines[line.fileno()] = line
+                self._events.register(line, select.EPOLLIN)
+
+    def _hear(self, file: int) -> None:
+        """Read what a rank has told, up to now or to its end."""
+        with suppress(BlockingIOError):
+            while text := self._read(file):
+                what, number = json.loads(text)
+                if what == RUNS:
+                    self._ranks[file] = number
+                else:
+                    self._ranks.pop(file, None)
                 if what == FAILS:
                     self.status = self.status or number
-                if what != RUNS:
-                    explained.add(process)
-                    continue
-                with suppress(OSError, AttributeError):  # it has ended already, or the system is not Linux
-                    file = os.pidfd_open(process)
-                    self._ranks[file] = process, number
-                    assert self._ends is not None
-                    self._ends.register(file, select.EPOLLIN)
-        self._drop([file for file, (process, _) in self._ranks.items() if process in explained])
-        silent = [file for file in ended if file in self._ranks]
-        if silent and self.gone is None and not self.status:
-            self.gone = self._ranks[silent[0]][1]
-        self._drop(silent)
+            rank = self._ranks.pop(file, None)
+            if rank is not None and self.gone is None and not self.status:
+                self.gone = rank
+            self._lines.pop(file).close()  # of which the events forget, too
 
-    def _drop(self, files: list[int]) -> None:
-        for file in files:
-            del self._ranks[file]
-            os.close(file)
+    def _read(self, file: int) -> bytes:
+        """Text of a rank; empty if it has ended."""
+        try:
+            return self._lines[file].recv(100)
+        except ConnectionError:
+            return b""
 
     def close(self) -> None:
         """Watch no more."""
-        self._drop(list(self._ranks))
-        if self._ends is not None:
-            self._ends.close()
-        self._line.close()
+        for line in [*self._lines.values(), *filter(None, [self._door])]:
+            line.close()
+        self._lines.clear()
+        self._ranks.clear()
+        if self._door is not None:
+            self._events.close()
+            self._door = None

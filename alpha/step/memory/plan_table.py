@@ -26,7 +26,7 @@ def mb(nbytes: float) -> str:
 
 
 def grows(nbytes: int) -> str:
-    """What a growth means, in words."""
+    """Text on a step that takes more memory with each call."""
     return f"each call leaves {mb(nbytes)} MB more in use than the one before; it may keep results with their graphs"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -39,10 +38,9 @@ def program(folder: Path, part: str) -> Path:
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("end", ["sys.exit(3)", "sys.exit('no data')", "raise ValueError(3)"])
 def test_the_first_status_is_that_of_all(tmp_path: Path, rank: int, end: str) -> None:
-    begun = time.monotonic()
     found = ran(2, str(program(tmp_path, f"if dist.rank() == {rank}: {end}")), launcher="cpus")
     assert found.status == (3 if end == "sys.exit(3)" else 1), found.errors
-    assert time.monotonic() - begun < 25, "nobody waits for a rank that has ended"
+    assert "wait for more" not in found.errors, "nobody waits for a rank that has ended"
     assert f"rank {rank} ended with" in found.errors
     assert found.errors.count("no data") == ("no data" in end) * 2  # by itself, and of the other rank
 

@@ -388,7 +388,7 @@ def test_a_stop_between_epochs_and_at_the_end(
 
 
 def test_a_rank_is_at_a_line_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may wait in a module of Python, or of a package, or of Alpha."""
+    """Lines of Python, of packages and of Alpha are passed over: a rank may wait in any of them."""
     lines = [threading.__file__ + ":327", "/venv/lib/site-packages/tqdm/std.py:5", "/src/alpha/nn/x.py:3"]
     monkeypatch.setattr(rank_watch, "lines_of", lambda thread: [*lines, "/home/me/train.py:57", "/home/me/main.py:9"])
     watch: Any = SimpleNamespace(_main=1)
