@@ -291,7 +291,7 @@ def test_copies_beside_weights_follow_what_ranks_exchange() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("count", "emulated"), [(2, False), (3, False), (2, True)])
 def test_gradients_of_any_passes_are_means_in_the_end(count: int, emulated: bool) -> None:
-    """Passes within no_sync may reach any parameters, also in captured steps of their own and with shared-out states."""
+    """Passes within no_sync may reach any parameters, in captured steps of their own, and with shared-out states."""
     for found in run_ranks(count, "passes.py", emulated=emulated):
         assert all(number == 0 for numbers in found.values() for number in numbers), found
 
