@@ -53,7 +53,7 @@ def _head(plan: Any) -> list[str]:
     if plan.growth:
         lines.append(f"THIS GOES ON: {grows(plan.growth)}")
     if not plan.updated:
-        lines.append(f"NO OPTIMIZER CHANGED A PARAMETER in {len(plan.steps)} calls: what its state takes is missing")
+        lines.append(f"AN OPTIMIZER CHANGED NO PARAMETER in {len(plan.steps)} calls: what its state takes is missing")
     if plan.room is not None:
         left = plan.room - plan.reserved
         what = f"{mb(left)} stay free" if left >= 0 else f"{mb(-left)} more than there are"

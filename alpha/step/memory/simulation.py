@@ -33,7 +33,7 @@ KEPT, INPUTS, TEMPORARY = "kept for backward", "inputs and data", "temporary and
 TABLES, ELSEWHERE = "tables and workspaces", "elsewhere in the program"
 KINDS = (PARAMETERS, BUFFERS, COPIES, GRADIENTS, STATE, KEPT, INPUTS, TEMPORARY, TABLES, ELSEWHERE)
 LEAST_CALLS, MOST_CALLS = 4, 12  # of a step: the first ones make the optimizer's state, and are captured
-MOST_BEFORE_UPDATE = 64  # calls, if the optimizer does not step in each of them
+MOST_BEFORE_UPDATE = 64  # calls, if an optimizer does not step in each of them
 GROWING = 4  # calls, each of which leaves more memory in use than the one before
 
 
@@ -52,7 +52,7 @@ class Run:
 
     Attributes:
         most: bytes that the device held at once.
-        updated: whether an optimizer has changed its parameters, if there is one.
+        updated: whether each optimizer has changed its parameters.
     """
 
     steps: list[MemoryStats]
@@ -105,15 +105,14 @@ def simulate(
             device.reset_peak()
             launches = 0
             calls = stack.enter_context(closing(subject.calls(things, scene)))
-            begun, updated, period = _writes(scene), not scene.optimizers, 1  # calls up to the first update
+            begun, updated, period = _writes(scene), not scene.optimizers, 1  # calls until each has made an update
             for _ in islice(calls, MOST_BEFORE_UPDATE):
                 steps.append(device.memory_stats())
                 device.reset_peak()
                 launches, driver.launches = len(driver.launches) or launches, []
                 if ledger is not None and where is not None:
                     tell(ledger, scene, where)
-                now = _writes(scene)
-                if not updated and now != begun:
+                if not updated and all(now != before for now, before in zip(_writes(scene), begun, strict=True)):
                     updated, period = True, len(steps)
                 waits = subject.captured and driver.captures and not driver.replays
                 if updated and len(steps) >= LEAST_CALLS and not waits and _settled(steps, period):
@@ -125,10 +124,10 @@ def simulate(
     return Run(steps, bool(driver.replays), launches, driver.most, updated)
 
 
-def _writes(scene: Scene) -> int:
-    """Number that grows when an optimizer changes its parameters."""
-    groups = [group for optimizer in scene.optimizers for group in optimizer.param_groups]
-    return sum(parameter._version.value for group in groups for parameter in group["params"])
+def _writes(scene: Scene) -> list[int]:
+    """Numbers of which each grows when an optimizer changes its parameters."""
+    groups = [optimizer.param_groups for optimizer in scene.optimizers]
+    return [sum(p._version.value for group in own for p in group["params"]) for own in groups]
 
 
 def _settled(steps: Sequence[MemoryStats], period: int) -> bool:
