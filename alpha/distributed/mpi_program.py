@@ -56,10 +56,16 @@ def status_of(error: BaseException) -> int:
     return code if isinstance(code, int) else int(code is not None)
 
 
+def _print_reason(error: SystemExit) -> None:
+    """Print what `sys.exit` was given in place of a status, as Python does."""
+    if error.code is not None and not isinstance(error.code, int):
+        print(error.code, file=sys.stderr, flush=True)
+
+
 def _end_child(status: int, error: BaseException | None = None) -> None:
     """End a process that the program has forked; MPI, which knows nothing of it, would not let it end."""
     if isinstance(error, SystemExit):
-        print(error.code, file=sys.stderr) if isinstance(error.code, str) else None
+        _print_reason(error)
     elif error is not None:
         traceback.print_exception(error)
     sys.stdout.flush()
@@ -86,22 +92,21 @@ def start() -> None:
             f"alpha-run: mpiexec has started {place.world_size} processes, but mpi4py finds {size}: they belong to "
             f"different libraries ({mpi.get_vendor()[0]} is that of mpi4py); `pip install mpi4py mpich` has both"
         )
-    rank = os.getpid()
+    process = os.getpid()
     try:
         run_program(arguments)
-        if os.getpid() != rank:
+        if os.getpid() != process:
             _end_child(0)
         explain(fails=False)
     except BaseException as error:
         status = status_of(error)
-        if os.getpid() != rank:
+        if os.getpid() != process:
             _end_child(status, error)
         explain(status not in (0, STOPPED), status)
         if status not in (0, STOPPED):
             print(f"alpha-run: rank {place.rank} ended with status {status}", file=sys.stderr, flush=True)
             if isinstance(error, SystemExit):  # of which no hook hears, and rank 0 would wait for the others
-                if isinstance(error.code, str):
-                    print(error.code, file=sys.stderr, flush=True)
+                _print_reason(error)
                 fail(error, status)
             importlib.import_module("mpi4py.run").set_abort_status(status)  # when it ends, after its traceback
         raise

@@ -34,7 +34,7 @@ from alpha.distributed.mpi import MpiEngine
 from alpha.distributed.rank_watch import Judge, Watch, new_judge
 from alpha.distributed.store import Board, Client, own_address
 from alpha.errors import ConfigError, DistributedError, ShapeError
-from alpha.ops.kernel.options import real
+from alpha.ops.kernel.options import integer, real
 from alpha.runtime import Device, get_device, progress
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.ranks import set_ranks, world_size
@@ -343,8 +343,7 @@ def broadcast(tensor: Tensor, src: int = 0) -> Tensor:
         TypeError, ValueError: there is no rank `src`.
     """
     engine = _engine("broadcast", tensor)
-    if not isinstance(src, int) or isinstance(src, bool):
-        raise TypeError(f"broadcast: src={src!r} is not the number of a rank")
+    src = integer("broadcast", "src", src)
     if not 0 <= src < world_size():
         raise ValueError(f"broadcast: src={src}, but there are ranks 0 to {world_size() - 1}")
     check_writable("broadcast", tensor, False)

@@ -74,6 +74,9 @@ def test_a_process_alone_is_a_group_of_one(alone: None) -> None:
         (lambda: dist.all_reduce(alpha.tensor([1, 2]), "mean"), ValueError, "whole numbers"),
         (lambda: dist.broadcast(alpha.ones(2), 1), ValueError, "src=1, but there are ranks 0 to 0"),
         (lambda: dist.broadcast(alpha.ones(2), -1), ValueError, "src=-1"),
+        (lambda: dist.broadcast(alpha.ones(2), np.int64(2)), ValueError, "src=2"),
+        (lambda: dist.broadcast(alpha.ones(2), "0"), TypeError, "src"),  # type: ignore[arg-type]
+        (lambda: dist.broadcast(alpha.ones(2), 0.5), (TypeError, ValueError), "src"),  # type: ignore[arg-type]
         (lambda: dist.all_reduce([1.0]), TypeError, "a list is given"),  # type: ignore[arg-type]
         (lambda: dist.reduce_scatter(alpha.tensor(1.0)), ShapeError, r"shape \(\)"),
     ],
