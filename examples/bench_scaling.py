@@ -34,7 +34,7 @@ from scaling.sides import ALONE, COMPARED, EXCHANGED, NETWORKS, SIDES, TOGETHER,
 from alpha.core.numerics import PRECISIONS
 from alpha.errors import DeviceError
 from alpha.train import make_folder
-from alpha.train.commands.command_line import Parser, command, names, path, positive_int
+from alpha.train.commands.command_line import Parser, command, names, path, positive_float, positive_int
 
 BATCHES = {32: 512, 128: 256, 224: 128}  # images of a GPU, or of all of them with strong scaling, by their size
 WEAK, STRONG = "weak", "strong"
@@ -59,6 +59,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         help=f"of {','.join(SIDES)} (default: the first two)",
     )
     add("--batch-size", type=positive_int, help="default: 512, 256, 128 at 32, 128, 224 pixels")
+    add("--bucket-cap-mb", type=positive_float, metavar="MIB", help="gradients sent together (default: 25)")
     add("--steps", type=positive_int, default=COMPARED, help=f"before weights are compared (default: {COMPARED})")
     add("--most", type=positive_int, default=100, help="steps in a window of time (default: 100)")
     add("--device", choices=["cuda", "cpu"], default="cuda")
@@ -74,7 +75,7 @@ def measure(args: argparse.Namespace, side: Side, name: str, precision: str, sca
     if scaling == STRONG and whole % side.count:
         raise DeviceError(f"--scaling strong: {side.count} GPUs cannot share a batch of {whole} images")
     batch = whole // side.count if scaling == STRONG else whole
-    case = partial(Case, name, precision, device=args.device)
+    case = partial(Case, name, precision, device=args.device, bucket_cap_mb=args.bucket_cap_mb)
 
     side.forget()
     step, weights, nbytes = side.step(case(batch, EXCHANGED))
@@ -110,6 +111,7 @@ def started(args: argparse.Namespace, side: str, count: int) -> Iterator[Row]:
         options += ["--steps", str(args.steps), "--most", str(args.most), "--scaling", args.scaling]
         options += ["--device", args.device, "--rows", str(result)]
         options += ["--batch-size", str(args.batch_size)] if args.batch_size else []
+        options += ["--bucket-cap-mb", str(args.bucket_cap_mb)] if args.bucket_cap_mb else []
         done = subprocess.run([*launcher(args.device, count), __file__, *options], check=False)
         if result.exists():  # what was measured before a failure, too
             yield from (Row(**row) for row in json.loads(result.read_text()))

@@ -91,20 +91,21 @@ def gather_torch(values: Sequence[float]) -> list[list[float]]:
     return found
 
 
-def data_parallel(model: Any, best: bool = False) -> Any:
+def data_parallel(model: Any, best: bool = False, **options: Any) -> Any:
     """The model in PyTorch's DistributedDataParallel, as its users get it.
 
     Args:
         best: gradients lie in the buckets that are sent, and no buffers are sent before each step. Only the statistics
             of batch normalisation depend on that, of ranks above 0, until `take_buffers`.
+        options: more arguments of DistributedDataParallel.
     """
     from torch.nn.parallel import DistributedDataParallel
 
     if not best:
-        return DistributedDataParallel(model)
+        return DistributedDataParallel(model, **options)
     names = signature(DistributedDataParallel).parameters  # the first one is deprecated where there is the second
     buffers = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"
-    return DistributedDataParallel(model, gradient_as_bucket_view=True, **{buffers: False})
+    return DistributedDataParallel(model, gradient_as_bucket_view=True, **{buffers: False}, **options)
 
 
 def take_buffers(model: Any) -> None:

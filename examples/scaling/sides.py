@@ -39,6 +39,7 @@ class Case:
     Attributes:
         batch: images of this GPU.
         kind: ALONE, TOGETHER or EXCHANGED.
+        bucket_cap_mb: MiB of gradients that are sent together; None is the default of a side.
     """
 
     network: str
@@ -46,6 +47,12 @@ class Case:
     batch: int
     kind: str
     device: str
+    bucket_cap_mb: float | None = None
+
+    @property
+    def buckets(self) -> dict[str, float]:
+        """Options of a side's DataParallel."""
+        return {} if self.bucket_cap_mb is None else {"bucket_cap_mb": self.bucket_cap_mb}
 
 
 class Side(Protocol):
@@ -104,11 +111,12 @@ class AlphaSide:
     def step(self, case: Case) -> tuple[Step, Callable[[], bytes], int]:
         model = network(case.network).to(case.device)
         parameters = list(model.parameters())
-        run = alpha.DataParallel(model) if case.kind == EXCHANGED and distributed.is_initialized() else model
+        many = distributed.is_initialized()
+        run = alpha.DataParallel(model, **case.buckets) if case.kind == EXCHANGED and many else model
         optimizer = alpha.optim.Adam(parameters, lr=1e-3)
         x, y = (alpha.tensor(values, device=case.device) for values in images_of(case.network, case.batch, self.rank))
         number = alpha.zeros(1, device=case.device)
-        together = case.kind == TOGETHER and distributed.is_initialized()
+        together = case.kind == TOGETHER and many
 
         @alpha.capture
         def step() -> Any:
@@ -171,7 +179,7 @@ class DdpSide:
         model = self._network(case.network).to(case.device, memory_format=torch.channels_last)
         parameters = list(model.parameters())
         if case.kind == EXCHANGED and self.count > 1:
-            model = data_parallel(model, best=True)
+            model = data_parallel(model, best=True, **case.buckets)
         run = torch.compile(model, mode=self._mode)
         optimizer = torch.optim.Adam(parameters, lr=1e-3, fused=True)
         pixels, labels = images_of(case.network, case.batch, self.rank)

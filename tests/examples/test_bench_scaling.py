@@ -42,7 +42,9 @@ def test_two_processes_on_cpus(tmp_path: Path) -> None:
         pytest.skip("no MPI: pip install mpi4py mpich")
     command = [sys.executable, EXAMPLES / "bench_scaling.py", "--device", "cpu", "--models", "resnet18/32"]
     options = ["--batch-size", "2", "--steps", "1", "--most", "1", "--precision", "float32", "--sides", "Alpha"]
-    done = child.run([*command, *options, "--scaling", "strong", "--output", tmp_path / "out"])
+    done = child.run(
+        [*command, *options, "--bucket-cap-mb", "1000", "--scaling", "strong", "--output", tmp_path / "out"]
+    )
     assert done.returncode == 0, done.stderr
     (row,) = csv.DictReader((tmp_path / "out" / "table.csv").read_text().splitlines())
     assert (row["gpus"], row["batch"], row["scaling"]) == ("2", "1", "strong")
