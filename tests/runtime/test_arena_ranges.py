@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from arenas import SEGMENT, TOTAL, ArenaMachine, arena, growing
 from fake_driver import BASE, FakeDriver
-from hypothesis import settings
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from hypothesis.stateful import invariant
 
 from alpha.errors import OutOfMemoryError
@@ -64,6 +65,21 @@ def test_arenas_of_one_total_share_its_limit_and_give_way_to_each_other() -> Non
     assert (total.reserved, first.stats().reserved) == (4 * PAGE, 0)
     first.set_limit(2 * PAGE)
     assert (total.reserved, second.stats().reserved) == (0, 0), "a limit takes back what the other one does not use"
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3 * PAGE) | st.none()), max_size=30))
+def test_the_peak_of_a_total_counts_no_block_that_has_died(steps: list[tuple[int, int | None]]) -> None:
+    total, driver = Meter(), FakeDriver(1000 * PAGE)
+    arenas = [Arena(driver.allocate, driver.free, lambda: 0, Growth.EXACT, total=total) for _ in range(2)]
+    held: list[list[Block]] = [[], []]
+    peak = 0
+    for number, nbytes in steps:
+        if nbytes is not None:
+            held[number].append(arenas[number].allocate(nbytes))
+        elif held[number]:
+            held[number].pop(0)  # the arena does not hear of it before it is used again
+        peak = max(peak, sum(block.nbytes for blocks in held for block in blocks))
+    assert total.peak == peak
 
 
 class RangeMachine(ArenaMachine):

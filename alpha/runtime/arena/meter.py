@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+
+from alpha.runtime import fork
 from alpha.runtime.device import MIB, MemoryStats
 
 
@@ -9,10 +13,16 @@ class Meter:
     """Counts bytes of blocks and segments. What is counted here is counted in `total`, too, which has the limit.
 
     A total is part of no other one.
+
+    Attributes:
+        lock: of the arena that this counts, and of all other ones with the same total.
+        settle: takes off the blocks of the arena that have died, unless the arena is being changed; the lock is held.
     """
 
     def __init__(self, total: Meter | None = None) -> None:
         self.total = total
+        self.lock: threading.RLock = fork.held_across(threading.RLock()) if total is None else total.lock
+        self.settle: Callable[[], object] = bool
         self._parts: list[Meter] = []
         if total is not None:
             total._parts.append(self)
@@ -46,7 +56,13 @@ class Meter:
         if total is not None:  # the same, without a call: each allocation comes here
             total.in_use += nbytes
             if total.in_use > total.peak:
-                total.peak = total.in_use
+                total._find_peak()
+
+    def _find_peak(self) -> None:
+        """Note the most ever in use, without blocks that have died and that no arena has taken back yet."""
+        for part in self._parts:
+            part.settle()
+        self.peak = max(self.peak, self.in_use)
 
     def reserve(self, nbytes: int) -> None:
         """Add to what is held; a negative number takes away."""

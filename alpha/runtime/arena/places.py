@@ -9,7 +9,6 @@ that the device has given, the slabs, and the blocks that are alive.
 from __future__ import annotations
 
 import sys
-import threading
 from collections import defaultdict, deque
 from collections.abc import Callable
 from heapq import heappush
@@ -18,7 +17,6 @@ from typing import Any, TypeAlias, TypeVar
 from weakref import getweakrefs, ref
 
 from alpha.errors import DeviceError
-from alpha.runtime import fork
 from alpha.runtime.arena.free_blocks import Slabs
 from alpha.runtime.arena.meter import Meter
 from alpha.runtime.arena.repeats import Repeats
@@ -91,7 +89,8 @@ class Places:
         self._closed = self._changing = False
         self.returned: deque[ref[Block]] = deque()
         self._died = self.returned.append
-        self._lock = fork.held_across(threading.RLock())
+        self._lock = meter.lock
+        meter.settle = self._settle
 
     @change
     def exchange(self, block: Block, other: Block) -> None:
@@ -115,6 +114,14 @@ class Places:
             for arena, reference, _ in before:
                 arena._live.pop(reference, None)
             theirs._end()
+            self._end()
+
+    @change
+    def _settle(self) -> None:
+        """Take back the blocks that have died, unless a change goes on or was cut off; the lock is held."""
+        if self.returned and not self._changing:
+            self._begin()
+            self._reclaim()
             self._end()
 
     def _reclaim(self) -> None:
