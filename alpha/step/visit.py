@@ -87,7 +87,7 @@ class Visit:
         self.lazy: dict[str, Any] = {}
         self.reached: list[Any] = []
         self.unknown: list[str] = []
-        self._base_version: set[int] = set()
+        self._visited: set[int] = set()  # ids of what was entered
         self._left: list[tuple[str, Any]] = []  # to be visited, the last one first
         self._tensor_values: list[tuple[str, tuple[Any, ...]]] = []
         self._readers: list[tuple[Tell, Callable[[], Iterable[Any]], Values]] = []
@@ -153,17 +153,17 @@ class Visit:
     # -- what is reached ----------------------------------------------------------------------
 
     def _visit(self, name: str, value: Any) -> None:
-        if not is_constant(value) and id(value) not in self._base_version:
+        if not is_constant(value) and id(value) not in self._visited:
             self._left.append((name, value))
 
     def _visit_all(self) -> None:
         while self._left:
             name, value = self._left.pop()
-            if id(value) in self._base_version:
+            if id(value) in self._visited:
                 continue
-            self._base_version.add(id(value))
+            self._visited.add(id(value))
             self.reached.append(value)
-            if len(self._base_version) > MOST:
+            if len(self._visited) > MOST:
                 raise OverflowError(f"the step reaches more than {MOST} objects, the last one at {name}")
             before = len(self._left)
             self._enter(name, value)
@@ -343,9 +343,9 @@ class Visit:
         tell = functools.partial(change_of_parts, name, ".{}", ["__code__", "__defaults__", "__kwdefaults__"])
         self._by_name(tell, lambda: (function.__code__, function.__defaults__, function.__kwdefaults__))
         for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            if id(cell) in self._base_version:
+            if id(cell) in self._visited:
                 continue
-            self._base_version.add(id(cell))
+            self._visited.add(id(cell))
             self.reached.append(cell)
             value = content(cell)
             tell = functools.partial(change_of_parts, "", "{}", [variable])
@@ -453,9 +453,9 @@ class Visit:
     def _enter_class(self, kind: type) -> None:
         """The attributes of a class and its bases that the step may read."""
         for base in kind.__mro__:
-            if base is not kind and id(base) in self._base_version:
+            if base is not kind and id(base) in self._visited:
                 continue
-            self._base_version.add(id(base))
+            self._visited.add(id(base))
             self.reached.append(base)
             if base.__module__.startswith(("alpha.runtime", "alpha.step")) or base is object:
                 continue

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, TypeVar
 
-from alpha.autograd.memory_mode import setting as memory
 from alpha.core.tensor import Tensor
 from alpha.data.checks import whole_number
 from alpha.errors import type_name
@@ -67,7 +66,6 @@ def settings_of(given: Settings) -> Settings:
         raise ValueError(f"Trainer: ema={chosen['ema']} is not in [0, 1)")
     if chosen["schedule_per"] not in (STEP, EPOCH):
         raise ValueError(f"Trainer: schedule_per is {chosen['schedule_per']!r}, expected {STEP!r} or {EPOCH!r}")
-    chosen["memory_mode"] = memory.checked(chosen["memory_mode"] or memory.name)
     return chosen
 
 

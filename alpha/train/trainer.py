@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alpha.autograd.grad_mode import no_grad
-from alpha.autograd.memory_mode import FAST, memory_mode
+from alpha.autograd.memory_mode import memory_mode
+from alpha.autograd.memory_mode import setting as memory
 from alpha.core import numerics
 from alpha.core.numerics import computed_precision
 from alpha.core.tensor import Tensor
@@ -33,7 +34,6 @@ from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.step import capture
 from alpha.step.dry import compile_runs
 from alpha.step.memory import StepMemory
-from alpha.train.background import Precompiler
 from alpha.train.batches.device import count
 from alpha.train.batches.feed import Batch, Feed, with_targets
 from alpha.train.batches.host import EPOCH_SEED, at_epoch, check_loader, difference, fault_of, samples_of, seed_of_epoch
@@ -46,6 +46,7 @@ from alpha.train.fit import fit
 from alpha.train.interrupt import Interrupted, interrupt_between_steps
 from alpha.train.metrics import as_metrics, values_of
 from alpha.train.objective import Settings, augmented, called, settings_of, several, writes
+from alpha.train.precompiler import Precompiler
 from alpha.train.schedules import after_epoch, after_step, check_accepted
 from alpha.train.steps import Step, Update, evaluate_step_of, objective_of, train_step_of
 from alpha.train.trainer_memory import memory_plan, shortage
@@ -159,7 +160,7 @@ class Trainer:
         self.metrics = as_metrics(chosen["metrics"] or {}, self.device)
         self.accumulate, self.clip_norm = chosen["accumulate"], chosen["clip_norm"]
         self.ema, self.schedule_per = chosen["ema"], chosen["schedule_per"]
-        self.memory_mode = chosen["memory_mode"] or FAST
+        self.memory_mode = memory.checked(chosen["memory_mode"] or memory.name)
         self.averaged: AveragedModel | None = None
         self.augment: Callable[..., Any] | None = None
         self.epoch = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 
 import pytest
 
@@ -36,6 +37,20 @@ def test_a_mistake_is_one_line(arguments: list[str], message: str, capsys: pytes
 
 def test_the_least_that_is_taken() -> None:
     assert (positive_int("1"), natural_int("0"), positive_float("1e-9")) == (1, 0, 1e-9)
+
+
+def test_a_warning_is_one_line_while_a_program_runs_and_as_before_behind_it(capsys: pytest.CaptureFixture[str]) -> None:
+    form = warnings.formatwarning
+
+    @command("program")
+    def main() -> int:
+        Parser(prog="program").parse_args([])
+        print(warnings.formatwarning("odd", UserWarning, "file.py", 1), end="")
+        raise DataError("no such file")
+
+    assert main() == 2
+    assert capsys.readouterr().out == "warning: odd\n"
+    assert warnings.formatwarning is form
 
 
 @pytest.mark.parametrize(

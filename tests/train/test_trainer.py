@@ -360,6 +360,30 @@ def test_ctrl_c_ends_after_a_whole_step() -> None:
     assert (subject.epoch, subject.step) == (1, 3)
 
 
+def test_gradients_from_before_do_not_enter_the_first_step(device: str) -> None:
+    loader, weights = DataLoader(two_classes(32), 16), []
+    for before in (False, True):
+        made = trainer(device)
+        if before:
+            for parameter in made.model.parameters():
+                parameter.grad = alpha.ones_like(parameter)
+        made.train_epoch(loader)
+        weights.append([parameter.numpy() for parameter in made.model.parameters()])
+    for one, other in zip(*weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("ema", [None, 0.5])
+def test_an_evaluation_leaves_the_model_in_eval_mode(ema: float | None) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(48, 2))
+    loader = DataLoader(two_classes(32), 16)
+    made = Trainer(model, SGD(model.parameters(), 0.1), "cpu", ema=ema)
+    made.train_epoch(loader)
+    assert model.training
+    made.evaluate(loader)
+    assert not model.training
+
+
 def test_a_loader_without_batches() -> None:
     with pytest.raises(DataError, match="epoch 1: no batches of 64 in 10 samples"):
         trainer().train_epoch(DataLoader(two_classes(10), 64, drop_last=True))

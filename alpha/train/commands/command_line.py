@@ -53,7 +53,7 @@ def command(name: str, if_diverged: str = "") -> Callable[[Callable[P, int]], Ca
     """Decorate the main function of a program, so that errors end it with a line and a status, and not a traceback.
 
     The statuses are 2 after an error of Alpha, 130 after Ctrl-C, and 141 when nobody reads the output any more, as
-    behind `| head`; the last two print nothing.
+    behind `| head`; the last two print nothing. While the function runs, a warning is one line, too.
 
     Args:
         name: of the program, in front of its errors.
@@ -63,6 +63,7 @@ def command(name: str, if_diverged: str = "") -> Callable[[Callable[P, int]], Ca
     def decorate(main: Callable[P, int]) -> Callable[P, int]:
         @wraps(main)
         def run(*args: P.args, **kwargs: P.kwargs) -> int:
+            form, warnings.formatwarning = warnings.formatwarning, plain_warning
             try:
                 try:
                     return main(*args, **kwargs)
@@ -79,6 +80,8 @@ def command(name: str, if_diverged: str = "") -> Callable[[Callable[P, int]], Ca
                 with suppress(OSError, ValueError):  # no file of the system, as in a test
                     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer
                 return 128 + 13  # SIGPIPE, which Windows does not have
+            finally:
+                warnings.formatwarning = form
 
         return run
 
@@ -90,7 +93,6 @@ class Parser(argparse.ArgumentParser):
 
     def parse_args(self, *args: Any, **kwargs: Any) -> Any:
         print_anything()
-        warnings.formatwarning = plain_warning
         return super().parse_args(*args, **kwargs)
 
     def error(self, message: str) -> NoReturn:
