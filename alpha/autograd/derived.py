@@ -10,7 +10,7 @@ A value is right for one version of the weight's memory. Who else writes the wei
 another library has, too, has no such values, because nobody counts that library's writes.
 
 A captured step begins and ends with right values. It notes those that it reads or writes (`Recording.keep`): what was
-written by somebody else since is computed anew before a replay, see alpha/step/replay.py.
+written by somebody else since is computed anew before a replay, see alpha/step/capturing/replay.py.
 """
 
 from __future__ import annotations

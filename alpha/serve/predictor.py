@@ -19,7 +19,7 @@ from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.serve.batcher import Batcher
 from alpha.serve.folding import fold_batch_norms
 from alpha.step.call_arguments import map_tensors
-from alpha.step.captured import Captured, capture
+from alpha.step.capturing.captured import Captured, capture
 
 
 class Predictor(Batcher):

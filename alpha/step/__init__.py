@@ -1,10 +1,8 @@
-"""Steps: what is known of one before it runs, `alpha.dry_run`, where its time goes, `alpha.profile`, and replays.
+"""Steps: dry runs (`alpha.dry_run`), memory plans, profiles (`alpha.profile`), and captured steps (`alpha.capture`)."""
 
-Steps are replayed by `alpha.capture`.
-"""
-
-from alpha.step.captured import Captured, capture
-from alpha.step.dry import DryRun, compile_kernels, dry_run
+from alpha.step.capturing.captured import Captured, capture
+from alpha.step.compile_steps import compile_kernels
+from alpha.step.dry import DryRun, dry_run
 from alpha.step.memory import StepMemory, memory_plan
 from alpha.step.profiling.profile import Profile, profile
 

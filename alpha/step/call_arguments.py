@@ -10,10 +10,10 @@ import numpy as np
 
 from alpha.core.tensor import Tensor
 from alpha.runtime.cuda.array import DeviceArray
-from alpha.step.dependence import entry
-from alpha.step.kinds import is_constant
+from alpha.step.sources.dependence import entry
+from alpha.step.sources.kinds import is_constant
 
-LARGE = 4096  # bytes of an array on the host whose values may decide which graph a call replays
+LARGE_ON_HOST = 4096  # bytes of an array on the host whose values may decide which graph a call replays
 _SLICE = ("start", "stop", "step")
 
 
@@ -66,7 +66,7 @@ class Arguments:
             return dict, *((key, self._key(entry(place, key), item)) for key, item in value.items())
         self.objects[place] = value
         array = value.array if isinstance(value, Tensor) else value
-        if isinstance(array, np.ndarray) and array.dtype.kind in "biu" and array.nbytes <= LARGE:
+        if isinstance(array, np.ndarray) and array.dtype.kind in "biu" and array.nbytes <= LARGE_ON_HOST:
             return type(value), array.dtype, array.shape, array.tobytes()  # as lengths, which the host reads
         return type(value), id(value)
 

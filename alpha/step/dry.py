@@ -5,16 +5,15 @@
     print(run.describe())
 
 The Python code of the step runs once, on a copy of everything that it reaches (`stand_ins.py`). So modules, optimizers,
-gradients and random numbers stay as they are. `alpha.compile_kernels` compiles all
-kernels so found at once.
+gradients and random numbers stay as they are. `alpha.compile_kernels` (`compile_steps.py`) compiles all kernels that
+are found so at once.
 """
 
 from __future__ import annotations
 
 import random
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,24 +23,21 @@ import numpy as np
 
 from alpha.autograd.memory_mode import get_memory_mode, memory_mode
 from alpha.core import rng
-from alpha.core.numerics import FLOAT32, get_precision, precision
-from alpha.core.tensor import Tensor, full
-from alpha.errors import DeviceError, DryRunError, DryRunWarning, ShapeError
-from alpha.installation import OR_CPU
+from alpha.core.numerics import get_precision, precision
+from alpha.errors import DeviceError, DryRunError
 from alpha.module.module import Module
-from alpha.ops.array.axes import lengths_of
-from alpha.runtime import Device, get_device
-from alpha.runtime.cuda.compile import ARCHITECTURES, Unit, compile_units
+from alpha.runtime import Device
+from alpha.runtime.cuda.compile import ARCHITECTURES, Unit
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.driver import DeviceProperties
 from alpha.runtime.cuda.planning.driver_dry import DryDevice, Launch, dry_properties
 from alpha.runtime.recording import Asked, Recording, layer_names, recorded
 from alpha.runtime.registry import opened, standing_in
-from alpha.step.call_arguments import map_tensors
+from alpha.step.dry_arguments import BothPasses, device_of, input_of, is_shape, known_gpus
 from alpha.step.profiling.event_report import Report
 from alpha.step.profiling.events import predicted
+from alpha.step.sources.watch import Watch
 from alpha.step.stand_ins import stand_in
-from alpha.step.watch import Watch
 
 REFUSED = "a dry run computes nothing on the GPU"
 
@@ -145,46 +141,6 @@ def dry_run(function: Callable[..., Any], *args: Any, gpu: str | Device | None =
         raise DryRunError(f"{title} cannot be dry-run: {type(error).__name__}: {error}") from error
 
 
-def shaped(shape: tuple[int, ...], dtype: Any = FLOAT32) -> Tensor:
-    """A tensor without memory, for the arguments of a dry run.
-
-    Raises:
-        ShapeError: no array can have this shape.
-    """
-    try:
-        return Tensor(np.broadcast_to(np.zeros((), dtype), shape))
-    except (ValueError, OverflowError) as error:
-        raise ShapeError(f"no tensor can have the shape {shape}: {error}") from None
-
-
-def input_of(operator: str, shape: tuple[int, ...]) -> Tensor:
-    """A tensor without memory, of the shape that a module was given in place of its input.
-
-    Raises:
-        TypeError, ValueError: a size is no integer of at least 0, or no array can have this shape.
-    """
-    return shaped(lengths_of(operator, f"the input's shape {shape}: size", shape))
-
-
-def is_shape(value: Any) -> bool:
-    """True for a tuple of integers."""
-    return isinstance(value, tuple) and all(isinstance(size, (int, np.integer)) for size in value)
-
-
-class BothPasses:
-    """The forward pass of a module and, in training mode, the backward pass of all its results."""
-
-    def __init__(self, module: Module) -> None:
-        self.module = module
-
-    def __call__(self, x: Tensor) -> None:
-        results: list[Tensor] = []
-        map_tensors(self.module(x), results.append)
-        for result in results if self.module.training else ():
-            if result._requires_grad:
-                result.backward(full(result.shape, 1, result.dtype, result.device), retain_graph=True)
-
-
 def _double(gpu: str | Device | None) -> DryDevice:
     """The dry device of the same properties."""
     if isinstance(gpu, str) and gpu in ARCHITECTURES:
@@ -193,30 +149,6 @@ def _double(gpu: str | Device | None) -> DryDevice:
     if not isinstance(device, CudaDevice):
         raise DeviceError(f"dry_run: {device.name} is no GPU: use {known_gpus()}")
     return device if isinstance(device, DryDevice) else DryDevice.double(device.properties)
-
-
-def device_of(operator: str, gpu: str | Device | None) -> Device:
-    """The device that `gpu`, which is no architecture, names.
-
-    Raises:
-        DeviceError: it names none, or this machine has no GPU that can be used.
-    """
-    if gpu is not None and not isinstance(gpu, Device) and str(gpu).partition(":")[0] not in ("cuda", "auto"):
-        raise DeviceError(f"{operator}: gpu={gpu!r} is no GPU that Alpha knows: use {known_gpus()}")
-    try:
-        return get_device("cuda" if gpu is None else gpu)
-    except DeviceError as error:
-        why = str(error).removesuffix(OR_CPU)  # neither function has an argument `device`
-        raise DeviceError(
-            f"{operator}: the GPU of this machine cannot be used: {why}; for a GPU that is not there, pass "
-            f"gpu='sm_90a' or another architecture: {', '.join(map(repr, ARCHITECTURES))}"
-        ) from error
-
-
-def known_gpus() -> str:
-    """The GPUs that a dry run knows, in words."""
-    names = ", ".join(map(repr, ARCHITECTURES))
-    return f"'cuda', the GPU of this machine, or the architecture of another one: {names}"
 
 
 def _run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], device: DryDevice) -> DryRun:
@@ -293,39 +225,3 @@ class _Notes(Recording):
         for module in modules:
             if id(module) not in below:
                 self.name(module)
-
-
-def compile_kernels(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
-    """Compile the kernels that a call of a step on the cuda device needs, as many at a time as there are cores.
-
-        alpha.compile_kernels(step, images, labels)     # then step(images, labels) finds all of them
-
-    The step is not run: a dry run says which kernels these are, see `alpha.dry_run`. A bar shows on a terminal. Kernels
-    that are in the cache are not compiled again. On the cpu there is nothing to do.
-
-    Args:
-        function, args, kwargs: as for `alpha.dry_run`.
-
-    Returns:
-        How many files were compiled.
-
-    Raises:
-        CompileError: a kernel does not compile.
-
-    If the step cannot be dry-run, a `DryRunWarning` says why, and its kernels are compiled when they are first used.
-    """
-    device = opened("cuda")
-    if not isinstance(device, CudaDevice):
-        return 0
-    try:
-        run = dry_run(function, *args, gpu=device, **kwargs)
-    except DryRunError as error:
-        warnings.warn(f"{error}; its kernels are compiled when they are first used", DryRunWarning, stacklevel=2)
-        return 0
-    return compile_runs(device, [run])
-
-
-def compile_runs(device: CudaDevice, runs: Iterable[DryRun], check: Callable[[], object] = lambda: None) -> int:
-    """Compile what these runs need on `device`, if they have tensors there; see `compile_units`."""
-    units = [unit for run in runs if device in run.devices for unit in run.units]
-    return compile_units(device.driver, units, check)

@@ -23,13 +23,13 @@ from alpha.runtime import Device, get_device
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.planning.driver_dry import DryDevice
-from alpha.step.captured import Captured
-from alpha.step.code import globals_in, is_library
+from alpha.step.capturing.captured import Captured
+from alpha.step.sources.code import globals_in, is_library
 
 T = TypeVar("T")
 
 SHARED = (type, types.ModuleType, types.CodeType, np.dtype, np.ufunc, Primitive, Generator, Kind)
-LARGE = 1 << 20  # bytes; a larger array of numpy is not copied, and the copy of the step may not write it
+LARGE_COPY = 1 << 20  # bytes; a larger array of numpy is not copied, and the copy of the step may not write it
 _MISSING = object()
 
 
@@ -88,7 +88,7 @@ class _Pickler(pickle.Pickler):
             if isinstance(value, CudaDevice) and id(value.driver) not in self._numbers:
                 self._give(value.driver, self._device.driver)
             return self._device
-        if isinstance(value, np.ndarray) and value.nbytes > LARGE:
+        if isinstance(value, np.ndarray) and value.nbytes > LARGE_COPY:
             value = value.view()
             value.flags.writeable = False
             return value

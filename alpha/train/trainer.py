@@ -32,7 +32,7 @@ from alpha.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from alpha.runtime import Device, get_device, progress
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.step import capture
-from alpha.step.dry import compile_runs
+from alpha.step.compile_steps import compile_runs
 from alpha.step.memory import StepMemory
 from alpha.train.batches.device import count
 from alpha.train.batches.feed import Batch, Feed, with_targets

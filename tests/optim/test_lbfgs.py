@@ -21,7 +21,7 @@ from alpha import CheckpointError, nn
 from alpha.errors import CaptureError, CaptureWarning
 from alpha.optim import LBFGS, StepLR
 from alpha.optim.lbfgs import MOST, Point, lowest, strong_wolfe
-from alpha.step.attempt import MOST_DOUBTS
+from alpha.step.capturing.attempt import MOST_DOUBTS
 from alpha.train import Trainer
 from alpha.train.files.state_file import load_state, save_state
 

@@ -25,8 +25,8 @@ from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 from alpha.runtime.cuda.planning.driver_dry import DryDevice, DryDriver, Launch
 from alpha.runtime.recording import active
-from alpha.step.code import globals_in
-from alpha.step.dry import shaped
+from alpha.step.dry_arguments import shaped
+from alpha.step.sources.code import globals_in
 
 ARCHS = ("sm_75", "sm_80", "sm_90a")
 BATCH = 64

@@ -16,9 +16,9 @@ from trials import trials
 
 import alpha
 from alpha.step.call_arguments import Arguments, memories_of
-from alpha.step.code import facts
-from alpha.step.kinds import counts_of_alpha
-from alpha.step.ran import Ran
+from alpha.step.sources.code import facts
+from alpha.step.sources.kinds import counts_of_alpha
+from alpha.step.sources.ran import Ran
 
 Point = namedtuple("Point", "x y")
 

@@ -18,8 +18,8 @@ from alpha.errors import CaptureWarning, CompileError
 from alpha.nn import functional as F
 from alpha.optim import SGD
 from alpha.runtime.cuda.cuda_device import CudaDevice
-from alpha.step import dry
-from alpha.step.attempt import MOST_DOUBTS
+from alpha.step import compile_steps
+from alpha.step.capturing.attempt import MOST_DOUBTS
 from alpha.train import Interrupted, Trainer
 from alpha.train.batches.feed import sizes
 
@@ -46,7 +46,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Calls:
         check()
         return 0
 
-    monkeypatch.setattr(dry, "compile_units", compile_units)
+    monkeypatch.setattr(compile_steps, "compile_units", compile_units)
     return calls
 
 
@@ -158,7 +158,7 @@ def test_an_interrupt_stops_the_compilers_and_leaves_the_epoch_to_be_trained(mon
 
     subject, loader = trainer("cuda"), DataLoader(data(8), 4)
     with monkeypatch.context() as patch:
-        patch.setattr(dry, "compile_units", compile_units)
+        patch.setattr(compile_steps, "compile_units", compile_units)
         with pytest.raises(Interrupted):
             subject.train_epoch(loader)
     assert (subject.epoch, subject.step) == (1, 0)
@@ -170,7 +170,7 @@ def test_an_error_of_the_compiler_ends_the_epoch(monkeypatch: pytest.MonkeyPatch
     def compile_units(*_: Any) -> int:
         raise CompileError("it does not compile")
 
-    monkeypatch.setattr(dry, "compile_units", compile_units)
+    monkeypatch.setattr(compile_steps, "compile_units", compile_units)
     with pytest.raises(CompileError):
         trainer("cuda").train_epoch(DataLoader(data(8), 4))
 

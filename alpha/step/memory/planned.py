@@ -18,7 +18,7 @@ from alpha.runtime.cuda.planning.driver_dry import dry_properties
 from alpha.runtime.cuda.planning.gpu_process import overhead, process_bytes
 from alpha.runtime.cuda.planning.ledger import Ledger
 from alpha.runtime.cuda.planning.planning_device import OF_A_GPU, PlanningDevice, PlanningDriver
-from alpha.step.dry import device_of, known_gpus
+from alpha.step.dry_arguments import device_of, known_gpus
 from alpha.step.memory.largest import largest
 from alpha.step.memory.plan_table import grows, table_of
 from alpha.step.memory.simulation import KINDS, Held, held_on, moment_of, shares_of, simulate

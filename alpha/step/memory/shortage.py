@@ -28,7 +28,7 @@ from alpha.runtime import recording
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.memory import CudaMemory
 from alpha.runtime.registry import opened
-from alpha.step import captured
+from alpha.step.capturing import captured
 from alpha.step.memory.plan_table import mb
 from alpha.step.memory.planned import StepMemory, Target, target_of
 from alpha.step.memory.simulation import BUFFERS, COPIES, GRADIENTS, KEPT, PARAMETERS, STATE, copy_of

@@ -16,7 +16,7 @@ from alpha.module.module import Module
 from alpha.optim.optimizer import Optimizer
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.recording import NO_LAYER, Layer, layer_names
-from alpha.step.attempt import Attempt
+from alpha.step.capturing.attempt import Attempt
 
 FORWARD, BACKWARD, UPDATE, BETWEEN, OWN = "forward", "backward", "update", "between", "own"
 _PHASES: dict[CodeType, str] = {

@@ -12,10 +12,10 @@ from alpha.module.module import Module
 from alpha.optim.optimizer import Optimizer
 from alpha.runtime.registry import opened
 from alpha.step.call_arguments import map_tensors
-from alpha.step.captured import Captured
-from alpha.step.dry import BothPasses, input_of, is_shape, shaped
+from alpha.step.capturing.captured import Captured
+from alpha.step.dry_arguments import BothPasses, input_of, is_shape, shaped
 from alpha.step.memory.largest import MOST
-from alpha.step.watch import Watch
+from alpha.step.sources.watch import Watch
 
 
 @dataclass

@@ -17,7 +17,7 @@ from alpha.runtime import Device
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.host_copies import Conveyor
 from alpha.runtime.recording import StepValue
-from alpha.step.dry import shaped
+from alpha.step.dry_arguments import shaped
 from alpha.train.batches.device import is_image, take_batch
 from alpha.train.batches.host import HostBatches, pair
 

@@ -19,9 +19,9 @@ import alpha.nn.functional as F
 from alpha import nn
 from alpha.errors import DeviceError
 from alpha.runtime.cuda.graphs import CudaRecording, StepValues
-from alpha.step import captured
-from alpha.step import replay as replay_module
-from alpha.step.watch import Watch
+from alpha.step.capturing import captured
+from alpha.step.capturing import replay as replay_module
+from alpha.step.sources.watch import Watch
 
 pytestmark = pytest.mark.usefixtures("cuda")
 

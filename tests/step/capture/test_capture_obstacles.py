@@ -15,8 +15,8 @@ import alpha
 import alpha.nn.functional as F
 from alpha.errors import CaptureError, CaptureWarning, DeviceError
 from alpha.runtime.cuda.cuda_device import CudaDevice
-from alpha.step import captured
-from alpha.step.ran import Ran
+from alpha.step.capturing import captured
+from alpha.step.sources.ran import Ran
 
 pytestmark = pytest.mark.usefixtures("cuda")
 

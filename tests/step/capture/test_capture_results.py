@@ -13,7 +13,7 @@ from captured_programs import Program, Wrap, same
 
 import alpha
 from alpha.errors import CaptureError, CaptureWarning
-from alpha.step.replay import Handing
+from alpha.step.capturing.replay import Handing
 
 pytestmark = pytest.mark.usefixtures("cuda")
 CALLS = 8

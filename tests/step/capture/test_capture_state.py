@@ -14,8 +14,8 @@ import pytest
 import alpha
 from alpha.errors import CaptureError, CaptureWarning
 from alpha.runtime.cuda.cuda_device import CudaDevice
-from alpha.step import captured
-from alpha.step.attempt import MOST_DOUBTS
+from alpha.step.capturing import captured
+from alpha.step.capturing.attempt import MOST_DOUBTS
 
 pytestmark = pytest.mark.usefixtures("cuda")
 

@@ -12,7 +12,7 @@ import pytest
 import alpha
 from alpha import nn
 from alpha.errors import CaptureError, CaptureWarning
-from alpha.step.attempt import FIRST_REST, GROWTH, MOST_DOUBTS
+from alpha.step.capturing.attempt import FIRST_REST, GROWTH, MOST_DOUBTS
 
 pytestmark = pytest.mark.usefixtures("cuda")
 Step = Callable[[alpha.Tensor], alpha.Tensor]

@@ -17,7 +17,7 @@ from host_sources import Config, Plain, Sources, nothing, setter
 
 import alpha
 from alpha import nn
-from alpha.step.watch import Watch
+from alpha.step.sources.watch import Watch
 
 pytestmark = pytest.mark.usefixtures("cuda")
 SOURCES = Sources(3)

@@ -23,7 +23,7 @@ import pytest
 from host_sources import Config, Plain, Sources, nothing, putter, setter
 
 import alpha
-from alpha.step import look
+from alpha.step.sources import look
 
 pytestmark = pytest.mark.usefixtures("cuda")
 SOURCES = Sources(54)

@@ -26,8 +26,8 @@ import alpha
 import alpha.nn.functional as F
 from alpha import nn
 from alpha.ops.activation import relu_family as activation
-from alpha.step import look
-from alpha.step.watch import Watch
+from alpha.step.sources import look
+from alpha.step.sources.watch import Watch
 
 pytestmark = pytest.mark.usefixtures("cuda")
 

@@ -20,7 +20,8 @@ from host_sources import Read, Sources, Write, nothing
 
 import alpha
 from alpha import nn
-from alpha.step import host_state, ran, visit
+from alpha.step.capturing import host_state
+from alpha.step.sources import ran, visit
 
 pytestmark = pytest.mark.usefixtures("cuda")
 SOURCES = Sources(132)

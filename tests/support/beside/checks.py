@@ -21,7 +21,7 @@ from alpha.ops.conv2d.magnitudes import MAGNITUDE
 from alpha.ops.kernel.casts import COPY
 from alpha.optim import fused
 from alpha.runtime import recording
-from alpha.step import replay
+from alpha.step.capturing import replay
 
 NAN = np.uint16(0x7FFF)  # to which a cast on a GPU turns every NaN
 COMPUTES = ("emulated", "pycuda")  # the drivers with memory

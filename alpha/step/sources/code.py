@@ -44,9 +44,8 @@ class Facts(NamedTuple):
     """Facts about what a code and the functions within it may read.
 
     Attributes:
-        names: all attributes, variables and texts.
+        names: all attributes of whatever object, variables, and texts.
         variables: the global variables that are loaded.
-        attributes: of whatever object, with the texts.
         imports: the level and the name of each module that is imported.
         computes: whether it may read attributes that it does not name.
         scopes: whether it may read global variables by a text.
@@ -54,7 +53,6 @@ class Facts(NamedTuple):
 
     names: frozenset[str]
     variables: frozenset[str]
-    attributes: frozenset[str]
     imports: tuple[tuple[int, str], ...]
     computes: bool
     scopes: bool
@@ -92,7 +90,7 @@ def facts(code: types.CodeType) -> Facts:
                 computes = True
     named = frozenset(names | texts)
     computes = computes or not _COMPUTES.isdisjoint(names)
-    return Facts(named, frozenset(variables), named, tuple(imports), computes, not _SCOPES.isdisjoint(names))
+    return Facts(named, frozenset(variables), tuple(imports), computes, not _SCOPES.isdisjoint(names))
 
 
 def _is_of_another(steps: list[dis.Instruction], place: int) -> bool:

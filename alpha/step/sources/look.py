@@ -15,7 +15,7 @@ from itertools import repeat
 from typing import Any
 
 from alpha.optim.optimizer import Optimizer
-from alpha.step.dependence import Values
+from alpha.step.sources.dependence import Values
 
 Parts = list[Iterable[Any]]
 Reader = Callable[[list[Any], Parts, Parts], None]  # adds to what must be the same objects, and to what must be equal

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from alpha.step.code import BY_NAME, facts, is_proven, is_standard
+from alpha.step.sources.code import BY_NAME, facts, is_proven, is_standard
 
 # modules of C functions whose results depend on the arguments alone
 _PURE = frozenset(

@@ -28,13 +28,13 @@ from alpha.runtime import recording
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.graphs import CudaRecording, StepGraph
 from alpha.runtime.registry import opened
-from alpha.step.attempt import MOST_DOUBTS, Attempt, Kind, Trial
 from alpha.step.call_arguments import Arguments, map_tensors
-from alpha.step.host_state import HostState
-from alpha.step.ran import Ran
-from alpha.step.rebound import Bound
-from alpha.step.replay import Handing, odd_result, run
-from alpha.step.watch import Watch
+from alpha.step.capturing.attempt import MOST_DOUBTS, Attempt, Kind, Trial
+from alpha.step.capturing.host_state import HostState
+from alpha.step.capturing.rebound import Bound
+from alpha.step.capturing.replay import Handing, odd_result, run
+from alpha.step.sources.ran import Ran
+from alpha.step.sources.watch import Watch
 
 P = ParamSpec("P")
 R = TypeVar("R")

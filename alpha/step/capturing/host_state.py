@@ -10,8 +10,8 @@ import numpy as np
 
 from alpha.autograd.shares import reduced_now, restore_reduced
 from alpha.optim.optimizer import Optimizer
-from alpha.step.kinds import is_a
-from alpha.step.watch import Watch
+from alpha.step.sources.kinds import is_a
+from alpha.step.sources.watch import Watch
 
 
 class HostState:

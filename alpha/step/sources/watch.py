@@ -20,11 +20,11 @@ from typing import Any
 
 from alpha import config
 from alpha.core.tensor import Tensor
-from alpha.step import look
-from alpha.step.dependence import PLAIN, change_of_tensor, same
-from alpha.step.kinds import LARGE, is_leaf, tensor_values
-from alpha.step.ran import Ran, count_exchanges, exchanges
-from alpha.step.visit import Visit
+from alpha.step.sources import look
+from alpha.step.sources.dependence import change_of_tensor, same
+from alpha.step.sources.kinds import is_leaf, tensor_values
+from alpha.step.sources.ran import Ran, count_exchanges, exchanges
+from alpha.step.sources.visit import Visit
 
 _HOOKS = operator.attrgetter("_hooks")
 _ENVIRONMENT = config.reader(*config.VARIABLES)  # some of which choose kernels
@@ -162,6 +162,3 @@ class Watch(Visit):
 def _registered() -> tuple[object, ...]:
     """Token that changes if `register` of any abstract class is called."""
     return (abc.get_cache_token(),)
-
-
-__all__ = ["LARGE", "PLAIN", "Watch"]

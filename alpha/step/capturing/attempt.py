@@ -21,11 +21,11 @@ from alpha.runtime.cuda.graphs import CudaRecording, StepGraph
 from alpha.runtime.cuda.graphs import capture as capture_graph
 from alpha.runtime.cuda.scratch import Life, MemoryPlan
 from alpha.step.call_arguments import Arguments, map_tensors, memories_of
-from alpha.step.host_state import HostState
-from alpha.step.ran import Ran
-from alpha.step.rebound import Bound
-from alpha.step.replay import Entry, Gradient, Handing, Replay, copy_inputs, odd_result, place_of
-from alpha.step.watch import Watch
+from alpha.step.capturing.host_state import HostState
+from alpha.step.capturing.rebound import Bound
+from alpha.step.capturing.replay import Entry, Gradient, Handing, Replay, copy_inputs, odd_result, place_of
+from alpha.step.sources.ran import Ran
+from alpha.step.sources.watch import Watch
 
 MOST_DOUBTS = 3  # calls in which something may speak against a capture: the first calls often make something once
 FIRST_REST = 64  # calls that run as usual after the first refusal

@@ -20,8 +20,8 @@ from alpha.runtime.cuda.array import ArrayForm, DeviceArray
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.graphs import CudaRecording, StepGraph
 from alpha.step.call_arguments import Arguments, map_tensors, memories_of
-from alpha.step.kinds import is_constant
-from alpha.step.watch import Watch
+from alpha.step.sources.kinds import is_constant
+from alpha.step.sources.watch import Watch
 
 
 @dataclass

@@ -36,8 +36,8 @@ import numpy as np
 from alpha.core.tensor import Tensor
 from alpha.module.module import Module
 from alpha.runtime.recording import StepValue
-from alpha.step.code import code_of, codes_in, is_proven
-from alpha.step.dependence import MISSING, Values, same
+from alpha.step.sources.code import code_of, codes_in, is_proven
+from alpha.step.sources.dependence import MISSING, Values, same
 
 T = TypeVar("T")
 

@@ -18,8 +18,8 @@ from alpha.core.tensor import Tensor
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.step.call_arguments import map_tensors
-from alpha.step.host_state import HostState
-from alpha.step.watch import Watch
+from alpha.step.capturing.host_state import HostState
+from alpha.step.sources.watch import Watch
 
 
 class Bound:

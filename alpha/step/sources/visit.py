@@ -1,9 +1,7 @@
 """The visit of all objects that a step can reach: for each kind what is compared of it, and where it leads.
 
-What code there is follows from the functions that are reached, and from those that have run (`Ran`). Attributes of a
-program's own objects count if some code of the step names them, because such objects often hold counters that the step
-never reads. If some code computes the names of attributes, all count. An object whose content cannot be compared is
-`unknown`.
+`watch.py` says which objects and attributes count, and when the visits are made. An object whose content cannot be
+compared is `unknown`.
 """
 
 from __future__ import annotations
@@ -23,9 +21,18 @@ from alpha.core.tensor import Tensor
 from alpha.module.module import Module
 from alpha.nn.lazy import waits
 from alpha.optim.optimizer import Optimizer
-from alpha.step import look
-from alpha.step.code import BY_NAME, STATE_OF_ANOTHER, codes_in, facts, is_known, is_proven, is_standard, names_in
-from alpha.step.dependence import (
+from alpha.step.sources import look
+from alpha.step.sources.code import (
+    BY_NAME,
+    STATE_OF_ANOTHER,
+    codes_in,
+    facts,
+    is_known,
+    is_proven,
+    is_standard,
+    names_in,
+)
+from alpha.step.sources.dependence import (
     MISSING,
     Values,
     became,
@@ -37,7 +44,7 @@ from alpha.step.dependence import (
     counted,
     entry,
 )
-from alpha.step.kinds import (
+from alpha.step.sources.kinds import (
     LARGE,
     LRU,
     Chooses,
@@ -62,7 +69,7 @@ from alpha.step.kinds import (
     slots_of,
     tensor_values,
 )
-from alpha.step.ran import Ran, asks
+from alpha.step.sources.ran import Ran, asks
 
 MOST = 20_000  # objects
 Tell = Callable[[Values, Values], str]  # what differs between the values of before and now, in words
@@ -186,7 +193,7 @@ class Visit:
         elif kind.__module__.startswith("alpha.runtime") or is_seen_elsewhere(value):
             if not is_known(kind.__module__):
                 self._enter_object(name, value)
-        elif kind.__module__ == "alpha.step.captured":
+        elif kind.__module__ == "alpha.step.capturing.captured":
             self._visit(name, value.captured_function)
         elif (names := names_of(value)) is not None:
             self._names.update(names)
@@ -382,7 +389,7 @@ class Visit:
             if is_a(value, dict) and is_standard(scope.get("__name__")):
                 self._registries.add(id(value))
             if is_a(value, types.ModuleType):
-                self._enter_module(variable, value, found.attributes)
+                self._enter_module(variable, value, found.names)
             elif value is not MISSING:
                 self._visit(variable, value)
         for level, name in found.imports:
@@ -396,7 +403,7 @@ class Visit:
             for count in range(1, len(parts) + 1):
                 path = ".".join(parts[:count])
                 if (module := sys.modules.get(path)) is not None:
-                    self._enter_module(path, module, found.attributes)
+                    self._enter_module(path, module, found.names)
 
     def _enter_module(self, name: str, module: types.ModuleType, asked: Iterable[str]) -> None:
         """The attributes of a module that the code names; of one of the program's, all that any code names."""

@@ -1,0 +1,1 @@
+"""`alpha.capture`: how a step is recorded, checked and replayed."""
