@@ -110,8 +110,14 @@ class Module(Tree):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if cls.__module__.startswith(LAYERS) and "__init__" in vars(cls):
-            cls.__init__ = with_place(cls.__init__)  # type: ignore[method-assign]
+        if not cls.__module__.startswith(LAYERS):
+            _warn_of_uncalled(cls)
+        elif "__init__" in vars(cls):
+            cls.__init__ = with_place(cls.__init__, _reset_as_subclass(cls))  # type: ignore[method-assign]
+
+    # methods of PyTorch's module which a subclass may define there, and which nothing calls here
+    _uncalled: ClassVar[tuple[str, ...]] = ("_apply",)
+    _resets_when_made: ClassVar[bool] = True  # whether a constructor calls the `reset_parameters` of a subclass
 
     _namesake: ClassVar[tuple[str, str]] = ("", "")  # how names of another network's weights begin, and what to do then
     _maps: Mapping[tuple[str, bool], tuple[int, ...]] = {}  # see alpha/module/flattened.py
@@ -397,6 +403,33 @@ class Module(Tree):
             child.apply(function)
         function(self)
         return self
+
+
+def _warn_of_uncalled(kind: type[Module]) -> None:
+    """Warn of methods of a class that change what PyTorch's layer does, and are not called here."""
+    for name in kind._uncalled:
+        if name in vars(kind):
+            base = next(cls for cls in kind.__mro__ if cls.__module__.startswith("alpha.")).__name__
+            text = f"{kind.__name__}.{name}: Alpha's {base} calls no {name}, PyTorch's does; override a public method"
+            warnings.warn(text, UserWarning, stacklevel=3)
+
+
+def _reset_as_subclass(layer: type[Module]) -> Callable[[Any], None]:
+    """Function that calls the `reset_parameters` of a subclass of a layer which is made, as PyTorch's constructor does.
+
+    Alpha's own layers draw their parameters once, as they make them.
+    """
+
+    def reset(made: Any) -> None:
+        kind = type(made)
+        if kind is layer or not (layer._resets_when_made and hasattr(layer, "reset_parameters")):
+            return
+        made_by = next(cls for cls in kind.__mro__ if cls.__module__.startswith(LAYERS) and "__init__" in vars(cls))
+        defining = next(cls for cls in kind.__mro__ if "reset_parameters" in vars(cls))
+        if made_by is layer and not defining.__module__.startswith(LAYERS):
+            made.reset_parameters()
+
+    return reset
 
 
 def _is_state(value: Tensor) -> bool:

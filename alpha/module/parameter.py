@@ -241,11 +241,11 @@ def state_of(value: Tensor) -> Any:
 Initialiser = Callable[..., None]
 
 
-def with_place(init: Initialiser) -> Initialiser:
+def with_place(init: Initialiser, behind_init: Callable[[Any], None] | None = None) -> Initialiser:
     """An `__init__` that takes `device` and `dtype`, too, and moves what it has made as `to(device, dtype)` does.
 
     Both may be given by name, or by position behind the arguments that `init` takes by position. The layer has the
-    numbers that it has without them.
+    numbers that it has without them. `behind_init` is called on the layer before it moves.
     """
     code = init.__code__
     own, fixed = code.co_argcount - 1, not code.co_flags & inspect.CO_VARARGS
@@ -260,6 +260,8 @@ def with_place(init: Initialiser) -> Initialiser:
             device = behind[0]
             dtype = behind[1] if len(behind) == 2 else dtype
         init(self, *args, **kwargs)
+        if behind_init is not None:
+            behind_init(self)
         absent = {name for name, value in vars(self).items() if value is None}
         if absent:  # a tensor that comes later, as a bias, stands where it would have stood
             vars(self)["_kept_places"] = self._kept_places | absent

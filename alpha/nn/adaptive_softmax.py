@@ -52,6 +52,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         ValueError: cutoffs are no such classes, or div_value leaves a cluster without features.
     """
 
+    _resets_when_made = False  # as in PyTorch, for its layers draw themselves
+
     def __init__(
         self, in_features: int, n_classes: int, cutoffs: Sequence[int], div_value: float = 4.0, head_bias: bool = False
     ) -> None:

@@ -59,6 +59,7 @@ def check_axes(layer: Module, x: Tensor, forms: tuple[str, ...]) -> None:
 class _BatchNorm(Resets):
     """Base of the layers of batch normalisation, for any number of axes between images and channels."""
 
+    _uncalled = ("_apply", "_check_input_dim")
     forms: ClassVar[tuple[str, ...]]  # the shapes of x that are taken
     fewest: ClassVar[int] = 1  # channels; a lazy layer has 0 before its first forward
     running_mean: Buffer | None

@@ -66,6 +66,8 @@ class _Layer(Module):
             raise ValueError(f"{type(self).__name__}: padding_mode={padding_mode!r} is not one of {offered}")
         return padding_mode
 
+    _uncalled = ("_apply", "_conv_forward")
+
     def _draw(self, weight: tuple[int, ...], bias: bool) -> None:
         """Draw the parameters; a fan counts the taps of one output channel of a convolution."""
         self.weight = Parameter(init.kaiming_uniform(weight))

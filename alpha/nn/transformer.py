@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
+from alpha.core import rng
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.module.module import Module, Parameter
@@ -57,6 +58,8 @@ class MultiheadAttention(Module):
         (2, 5, 8)
     """
 
+    _uncalled = ("_apply", "_reset_parameters")
+
     def __init__(
         self,
         embed_dim: int,
@@ -87,8 +90,9 @@ class MultiheadAttention(Module):
         self.out_proj = Linear(E, E, bias=bias)
         if self.out_proj.bias is not None:
             self.out_proj.bias = Parameter(init.zeros((E,)))
-        self.bias_k = Parameter(init.xavier_normal((1, 1, E))) if add_bias_kv else None
-        self.bias_v = Parameter(init.xavier_normal((1, 1, E))) if add_bias_kv else None
+        self.bias_k = self.bias_v = None
+        if add_bias_kv:  # with fans of E, as PyTorch counts those of (1, 1, E)
+            self.bias_k, self.bias_v = (Parameter(rng.normal((1, 1, E), 0.0, 1 / math.sqrt(E))) for _ in range(2))
 
     def forward(
         self,
@@ -140,6 +144,9 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.
 class _Layer(Module):
     """Base of the layers of encoder and decoder: attention to itself, and two linear layers with an activation."""
 
+    _uncalled = ("_apply", "_sa_block", "_mha_block", "_ff_block")
+    looks_up: ClassVar[bool] = False  # whether it also pays attention to the encoder's result
+
     def __init__(
         self,
         d_model: int,
@@ -160,6 +167,8 @@ class _Layer(Module):
         if isinstance(activation, str) and activation not in ACTIVATIONS:
             raise ValueError(f"{name}: activation={activation!r} is neither 'relu', 'gelu' nor a function")
         self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first)
+        if self.looks_up:  # here, since the order of the parameters is PyTorch's
+            self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first)
         self.linear1 = Linear(d_model, dim_feedforward, bias)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias)
@@ -225,6 +234,8 @@ class TransformerDecoderLayer(_Layer):
         nhead, dim_feedforward, ..: as of `TransformerEncoderLayer`.
     """
 
+    looks_up = True
+
     def __init__(
         self,
         d_model: int,
@@ -240,7 +251,6 @@ class TransformerDecoderLayer(_Layer):
         super().__init__(
             d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias
         )
-        self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first)
         self.norm3 = LayerNorm(d_model, layer_norm_eps, bias=bias)
         self.dropout3 = Dropout(dropout)
 
@@ -345,6 +355,8 @@ class Transformer(Module):
         custom_encoder, custom_decoder: modules in place of those that this one makes.
         nhead, dim_feedforward, ..: as of `TransformerEncoderLayer`. All weights of two axes are xavier uniform.
     """
+
+    _uncalled = ("_apply", "_reset_parameters")
 
     def __init__(
         self,

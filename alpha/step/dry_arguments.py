@@ -1,4 +1,4 @@
-"""What dry runs and plans of memory are asked for: shapes in place of tensors, and a GPU by its name."""
+"""Arguments of dry runs and plans of memory: shapes in place of tensors, and a GPU by its name."""
 
 from __future__ import annotations
 

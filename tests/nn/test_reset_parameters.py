@@ -45,6 +45,33 @@ def test_parameters_are_drawn_as_when_the_layer_was_made(device: str, name: str)
     assert all((layer.state_dict().numpy()[key] != made[key]).any() for key in drawn)
 
 
+@pytest.mark.torch
+@pytest.mark.parametrize("name", [name for name in ROWS if not name.startswith("Lazy")])
+def test_the_constructor_calls_that_of_a_subclass_where_pytorchs_does(name: str) -> None:
+    torch = pytest.importorskip("torch")
+
+    def made(kind: Any) -> Any:
+        class Own(kind):  # type: ignore[misc]
+            calls = 0
+
+            def reset_parameters(self) -> None:
+                self.calls += 1
+                super().reset_parameters()
+                with torch.no_grad(), alpha.no_grad():
+                    for parameter in self.parameters():
+                        parameter.fill_(0.5)
+
+        class Below(Own):
+            pass
+
+        return Below(**ROWS[name].usual)
+
+    ours, theirs = made(ROWS[name].layer), made(getattr(torch.nn, name))
+    assert ours.calls == min(theirs.calls, 1)
+    if ours.calls:
+        assert all((parameter.numpy() == 0.5).all() for parameter in ours.parameters())
+
+
 @pytest.mark.parametrize("name", [name for name in ROWS if name.startswith("Lazy")])
 def test_a_lazy_layer_has_nothing_to_draw_before_its_first_forward(name: str) -> None:
     row = ROWS[name]

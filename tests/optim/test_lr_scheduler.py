@@ -40,6 +40,96 @@ def momenta(subject: Any) -> list[Any]:
     return [group.get("betas", group.get("momentum")) for group in subject.param_groups]
 
 
+def own(T: Any, name: str, make: Any) -> Any:
+    """A schedule of a program's own class, with twice the rates of PyTorch's or Alpha's; see OWN."""
+
+    class Twice(getattr(T.optim.lr_scheduler, name)):  # type: ignore[misc]
+        def get_lr(self) -> list[float]:
+            return [2 * rate for rate in super().get_lr()]
+
+    return make(Twice)
+
+
+OWN: dict[str, tuple[Any, ...]] = {
+    "CosineAnnealingLR": (4,),
+    "CosineAnnealingWarmRestarts": (2,),
+    "LambdaLR": (lambda step: 0.9**step,),
+    "MultiplicativeLR": (lambda step: 0.9,),
+    "StepLR": (2,),
+    "MultiStepLR": ([2],),
+    "LinearLR": (),
+    "ConstantLR": (0.5, 3),
+    "ExponentialLR": (0.9,),
+    "PolynomialLR": (4,),
+    "CyclicLR": (0.1, 1.0, 2),
+    "OneCycleLR": (1.0, 10),
+}
+OF_OTHERS = {"SequentialLR", "ChainedScheduler", "ReduceLROnPlateau"}  # which have no get_lr
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", [row.name for row in SCHEDULES if row.name not in OF_OTHERS])
+def test_a_get_lr_of_ones_own_gives_the_first_rates_too(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    found = []
+    for T, given in ((torch, pytorchs(0.3, 1.0, momentum=0.9)), (alpha, optimizer(0.3, 1.0, momentum=0.9))):
+        schedule = own(T, name, lambda kind, given=given: kind(given, *OWN[name]))
+        found.append([rates(given)])
+        for _ in range(6):
+            given.step()
+            schedule.step()
+            found[-1].append(rates(given))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-12)
+
+
+class WarmUp(optim.LRScheduler):
+    """Rises to the first rate, slower with each call of `slow`."""
+
+    def __init__(self, given: Any, steps: int) -> None:
+        self.steps, self.table, self.shape = steps, {"half": [1, 2.5, None]}, len
+        super().__init__(given)
+
+    def get_lr(self) -> list[float]:
+        return [base * min(1.0, (self.last_epoch + 1) / self.steps) for base in self.base_lrs]
+
+    def slow(self) -> None:
+        self.steps *= 2
+        self.table["half"].append("slow")
+
+
+def test_what_a_schedule_of_ones_own_holds_goes_on_with_a_run() -> None:
+    first = optimizer(1.0)
+    schedule = WarmUp(first, 4)
+    assert rates(first) == [0.25]
+    schedule.step()
+    schedule.slow()
+    state = json.loads(json.dumps(schedule.state_dict()))
+    second = optimizer(1.0)
+    resumed = WarmUp(second, 3)
+    second.param_groups[0]["lr"] = first.param_groups[0]["lr"]
+    resumed.load_state_dict(state)
+    assert (resumed.steps, resumed.table) == (8, {"half": [1, 2.5, None, "slow"]})
+    for _ in range(8):
+        schedule.step()
+        resumed.step()
+        assert rates(first) == rates(second)
+    state["table"]["half"].append(1)
+    assert resumed.table["half"][-1] == "slow"  # the state is no part of it
+    schedule.model = object()
+    with pytest.warns(UserWarning, match="WarmUp: its state does not hold model; a run that goes on has it from a new"):
+        assert "model" not in schedule.state_dict()
+
+
+def test_a_schedule_of_ones_own_begins_at_its_milestone() -> None:
+    given = optimizer(1.0)
+    both = optim.SequentialLR(given, [optim.ConstantLR(given, 0.1, 9), WarmUp(given, 4)], [1])
+    found = []
+    for _ in range(3):
+        both.step()
+        found += rates(given)
+    assert found == [0.25, 0.5, 0.75]
+
+
 def test_every_schedule_has_a_row() -> None:
     exported = {name for name in optim.__all__ if issubclass(getattr(optim, name), optim.LRScheduler)}
     assert exported - {"LRScheduler"} == set(ROWS), "a schedule needs one row in tests/rows/schedules.py"

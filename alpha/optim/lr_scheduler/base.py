@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -23,10 +25,14 @@ class LRScheduler:
         base_lrs: the first learning rate of each group.
         last_epoch: the number of steps done.
 
-    A subclass names the rules of its arguments and of its other numbers in `rules`, and defines `_lr` or `get_lr`. In
-    `per_group` it names its lists of one value per group, and the arguments that they come from.
+    A subclass defines `get_lr`, which gives the rates of the first step, too, with last_epoch 0. Its state holds those
+    of its attributes that are numbers, texts, or lists, tuples and dicts of these.
+
+    Alpha's schedules name the rules of their arguments and of their other numbers in `rules`, and define `_lr` or
+    `get_lr`. In `per_group` they name their lists of one value per group, and the arguments that they come from.
     """
 
+    _begins = False  # while the rates of the first step are set
     rules: ClassVar[Mapping[str, Rule]] = {}
     per_group: ClassVar[Mapping[str, str]] = {}
 
@@ -89,7 +95,9 @@ class LRScheduler:
         return lr
 
     def get_lr(self) -> list[float]:
-        """The rates of the groups after `last_epoch` steps."""
+        """The rates of the groups after `last_epoch` steps, in the constructor those with which they begin."""
+        if self._begins:
+            return self.get_first_lr()
         groups = self.optimizer.param_groups
         return [self._lr(group["lr"], base) for group, base in zip(groups, self.base_lrs, strict=True)]
 
@@ -100,7 +108,11 @@ class LRScheduler:
 
     def _begin(self) -> None:
         """Set the rates of the first optimizer step."""
-        self._set(self.get_first_lr())
+        self._begins = True
+        try:
+            self._set(self.get_lr() if _is_own(type(self), "get_lr") else self.get_first_lr())
+        finally:
+            del self._begins
 
     def restart(self) -> None:
         """Begin anew from the first rates, as `SequentialLR` does at a milestone."""
@@ -149,14 +161,33 @@ class LRScheduler:
     # -- checkpoints --------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """The numbers, texts and lists that resuming needs beside the optimizer's state; functions are not in it."""
+        """The numbers, texts and lists that resuming needs beside the optimizer's state; functions are not in it.
+
+        A warning names other attributes of a program's own subclass, which it cannot hold.
+        """
+        lost = [name for name, value in self._kept_by_subclass().items() if not _is_plain(value)]
+        if lost:
+            text = f"its state does not hold {', '.join(lost)}; a run that goes on has it from a new schedule"
+            warnings.warn(f"{self._name}: {text}", UserWarning, stacklevel=2)
         return {
             "schedule": self._name,
             "last_epoch": self.last_epoch,
             "base_lrs": list(self.base_lrs),
             "last_lr": list(self._last_lr),
             **{name: _copied(getattr(self, name)) for name in self.rules},
+            **self._own_attributes(),
         }
+
+    def _own_attributes(self) -> dict[str, Any]:
+        """Copies of the plain attributes that a program's own subclass holds, by name."""
+        return {name: copy.deepcopy(value) for name, value in self._kept_by_subclass().items() if _is_plain(value)}
+
+    def _kept_by_subclass(self) -> dict[str, Any]:
+        """Attributes of a program's own subclass by name, without functions."""
+        if _is_alphas(type(self)):
+            return {}
+        known = {"optimizer", "base_lrs", "last_epoch", "_last_lr", *self.rules, *self.per_group}
+        return {name: value for name, value in vars(self).items() if name not in known and not _is_code(value)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from a `state_dict()` of the same kind of schedule; load the optimizer's state, too.
@@ -177,6 +208,8 @@ class LRScheduler:
         """Take over a state that fits."""
         for name, rule in self.rules.items():
             setattr(self, name, rule(state[name]))
+        for name in self._own_attributes():
+            setattr(self, name, copy.deepcopy(state[name]))
         self.last_epoch = state["last_epoch"]
         self.base_lrs, self._last_lr = list(state["base_lrs"]), list(state["last_lr"])
 
@@ -210,6 +243,30 @@ class LRScheduler:
             except (TypeError, ValueError) as error:
                 problems.append(f"{name}={rates!r}: one {error}")
         return problems
+
+
+def _is_alphas(kind: type) -> bool:
+    return kind.__module__.startswith("alpha.")
+
+
+def _is_own(kind: type, name: str) -> bool:
+    """True if a class has a method from a program's own class."""
+    return not _is_alphas(next(cls for cls in kind.__mro__ if name in vars(cls)))
+
+
+def _is_code(value: Any) -> bool:
+    """True for functions and schedules, and for sequences of them."""
+    parts = value if isinstance(value, (list, tuple)) and value else [value]
+    return all(callable(part) or isinstance(part, LRScheduler) for part in parts)
+
+
+def _is_plain(value: Any) -> bool:
+    """True for what a file of Alpha's can hold beside tensors."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_plain(part) for key, part in value.items())
+    if isinstance(value, (list, tuple)):
+        return all(_is_plain(part) for part in value)
+    return value is None or isinstance(value, (bool, int, float, str))
 
 
 def _copied(value: Any) -> Any:

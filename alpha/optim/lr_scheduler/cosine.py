@@ -96,8 +96,11 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
 
     def get_first_lr(self) -> list[float]:
-        self._place(self.last_epoch)
         return self.get_lr()
+
+    def _begin(self) -> None:
+        self._place(self.last_epoch)
+        super()._begin()
 
     def step(self, epoch: float | None = None) -> None:
         """Set the learning rates for the next optimizer step.

@@ -53,6 +53,8 @@ class MultiplicativeLR(LambdaLR):
     """lr = lr x lr_lambda(steps) at each step; the arguments are those of `LambdaLR`."""
 
     def get_lr(self) -> list[float]:
+        if self._begins:
+            return self.get_first_lr()
         groups = self.optimizer.param_groups
         return [group["lr"] * factor(self.last_epoch) for group, factor in zip(groups, self.lr_lambdas, strict=True)]
 

@@ -1,1 +1,1 @@
-"""What a step depends on: all that its code reaches, and how a change of it is seen before a replay."""
+"""Sources of a step: all that its code reaches, and how a change of it is seen before a replay."""
