@@ -73,6 +73,19 @@ INSTEAD = {
     "storage": "x.array is the array of a tensor, x.nbytes its bytes",
     "to_dense": "every tensor is dense",
     "vmap": "operators take axes in front, or write a loop and alpha.stack",
+    "functional_call": "model.load_state_dict(weights) before model(x); a copy.deepcopy(model) keeps the others",
+    "stateless": "model.load_state_dict(weights) before model(x); a copy.deepcopy(model) keeps the others",
+    "distributions": "log_softmax and gather give log-probabilities, alpha.multinomial, bernoulli and randn draw",
+    "special": "scipy.special computes its functions of x.numpy(), without a gradient",
+    "newaxis": "None is it",
+    "mode": "scipy.stats.mode(x.numpy()) computes it on the host",
+    "prune": "a module of alpha.nn.utils.parametrize.register_parametrization multiplies a weight by a mask",
+    "once_differentiable": "there are no second derivatives, so that a backward needs no decorator",
+    "register_post_accumulate_grad_hook": "x.register_hook sees the gradient of each pass",
+    "testing": "numpy.testing.assert_allclose(x.numpy(), y.numpy()) compares",
+    "multiprocessing": "Python's multiprocessing takes arrays, x.numpy(), and state dicts",
+    "_Loss": "nn.Module is the base of every loss",
+    "version": "alpha.__version__ is that of Alpha, alpha-doctor prints those of CUDA and the packages",
     "func": "alpha.grad gives gradients; there are no second derivatives",
     "gradcheck": "compare alpha.grad in float64 with differences (f(x + h) - f(x - h)) / 2h",
     "set_detect_anomaly": "alpha.nn.utils.clip_grad_norm_(.., error_if_nonfinite=True) finds NaN and infinity",
@@ -137,6 +150,16 @@ INSTEAD = {
     "grid_sampler": "alpha.nn.functional.grid_sample computes it",
 }
 
+# the same for a name of one module alone, where the name means something else elsewhere
+INSTEAD_IN = {
+    "alpha.random": "alpha.manual_seed, get_rng_state and set_rng_state are there",
+    "alpha.autograd.functional": "alpha.grad gives the gradients of one number; there are no second derivatives",
+    "alpha.autograd.graph": "alpha.checkpoint keeps less for the backward pass, x.register_hook sees gradients",
+    "alpha.nn.DataParallel": PARALLEL,
+    "alpha.nn.modules.utils": "a pair is (x, x)",
+    "alpha.nn.utils.parametrizations.orthogonal": "alpha.nn.init.orthogonal_ draws an orthogonal matrix once",
+}
+
 # the same for families of names, each a pattern of whole names; {name} stands for the name
 FAMILIES = [
     (r"float16|half|HalfTensor|HalfStorage|cfloat|chalf", FLOAT16),
@@ -199,8 +222,9 @@ def advice(owner: str, name: str) -> str:
     """Advice for a name of PyTorch's that `owner` does not have: what to use instead; empty if nothing is known."""
     if name.startswith("__"):
         return ""
-    if name in INSTEAD:
-        return INSTEAD[name]
+    told = INSTEAD_IN.get(f"{owner}.{name}") or INSTEAD.get(name)
+    if told:
+        return told
     for pattern, text in FAMILIES:
         if re.fullmatch(pattern, name):
             return text.format(name=name)

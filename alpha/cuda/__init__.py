@@ -14,6 +14,7 @@ from alpha.core.missing_names import tell_instead as _tell_instead
 from alpha.core.rng import manual_seed
 from alpha.cuda import amp
 from alpha.runtime import Device, get_device, recording
+from alpha.runtime.registry import opened
 
 if TYPE_CHECKING:
     from alpha.runtime.cuda.cuda_device import CudaDevice
@@ -101,8 +102,9 @@ def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
 
 
 def empty_cache() -> None:
-    """Give memory that no array uses back to the GPU, so that other programs can have it."""
-    _the_gpu(None).trim()
+    """Give memory that no array uses back to the GPU, if there is one, so that other programs can have it."""
+    if opened("cuda") is not None:
+        _the_gpu(None).trim()
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import pytest
 
 import alpha
 from alpha import data, nn, transforms, utils
-from alpha.core.missing_names import FAMILIES, INSTEAD, MissingName, advice
+from alpha.core.missing_names import FAMILIES, INSTEAD, INSTEAD_IN, MissingName, advice
 
 SPACES = {
     "torch.nn": nn,
@@ -57,7 +57,11 @@ def test_every_name_of_pytorch_is_there_or_has_advice(space: str) -> None:
         (alpha, "DataLoader", r"alpha\.data\.DataLoader is what"),
         (alpha, "Conv2d", r"alpha\.nn\.Conv2d is what"),
         (alpha.linalg, "eigh", r"numpy\.linalg\.eigh"),
-        (nn, "DataParallel", "alpha.DataParallel"),
+        (nn, "DataParallel", "averages gradients over processes"),
+        (nn.modules, "utils", "a pair is"),
+        (alpha.autograd, "functional", "no second derivatives"),
+        (alpha, "distributions", "log_softmax"),
+        (alpha, "newaxis", "None is it"),
         (nn, "no_sync", "docs/distributed.md"),
         (nn.functional, "conv_tbc", "conv1d"),
         (transforms, "ToTensor", r"x\.float\(\) / 255"),
@@ -91,7 +95,7 @@ def test_a_name_that_nobody_knows_has_no_advice() -> None:
 
 
 def test_what_the_advice_names_is_there() -> None:
-    texts = [*INSTEAD.values(), *(text for _, text in FAMILIES)]
+    texts = [*INSTEAD.values(), *INSTEAD_IN.values(), *(text for _, text in FAMILIES)]
     paths = {path for text in texts for path in re.findall(r"\balpha(?:\.\w+)+", text)}
     assert len(paths) > 20
     for path in paths:
