@@ -73,6 +73,7 @@ class ASGD(FusedOptimizer):
 
     slots: ClassVar[tuple[str, ...]] = ("mean",)
     in_pytorch: ClassVar[Mapping[str, str] | None] = {"mean": "ax"}
+    follows_in_pytorch: ClassVar[frozenset[str]] = frozenset({"eta", "mu"})
     update = fused_update("asgd", _asgd)
 
     def _rule(self, group: Group, state: Mapping[str, Any]) -> ASGDRule:

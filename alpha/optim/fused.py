@@ -172,6 +172,7 @@ class FusedOptimizer(Optimizer):
 
     update: ClassVar[Primitive]
     per_step: ClassVar[frozenset[str]] = frozenset({"lr", "initial_lr", "momentum", "betas"})
+    own_settings: ClassVar[frozenset[str]] = frozenset({"l1_decay"})
 
     def _used_slots(self, group: Mapping[str, Any]) -> tuple[str, ...]:
         """The slots that the settings of `group` need."""

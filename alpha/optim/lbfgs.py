@@ -111,6 +111,7 @@ def lowest(a: Point, b: Point, least: float, most: float) -> float:
 
 LISTS = ("old_dirs", "old_stps")  # what the state has as lists of vectors
 VECTORS = ("d", "prev_flat_grad")
+NUMBERS = ("func_evals", "n_iter", "t", "prev_loss", "ro", "H_diag")
 LEAST_CURVATURE = 1e-10  # of a step that is remembered
 
 
@@ -167,9 +168,9 @@ class LBFGS(Optimizer):
     }
     counts: ClassVar[Mapping[str, Rule]] = {}
     per_parameter: ClassVar[bool] = False
-    in_pytorch: ClassVar[Mapping[str, str] | None] = {
-        name: name for name in ("func_evals", "n_iter", "t", "prev_loss", "ro", "H_diag", *VECTORS, *LISTS)
-    }
+    in_pytorch: ClassVar[Mapping[str, str] | None] = {name: name for name in (*NUMBERS, *VECTORS, *LISTS)}
+    numbers_in_pytorch: ClassVar[frozenset[str]] = frozenset(NUMBERS)
+    follows_in_pytorch: ClassVar[frozenset[str]] = frozenset({"al"})
 
     def __init__(
         self,

@@ -339,6 +339,8 @@ class Muon(Optimizer):
 
     slots: ClassVar[tuple[str, ...]] = ("velocity",)
     in_pytorch: ClassVar[Mapping[str, str] | None] = {"velocity": "momentum_buffer"}
+    counts_in_pytorch: ClassVar[bool] = False
+    own_settings: ClassVar[frozenset[str]] = frozenset({"fixed_norm"})
 
     def add_param_group(self, group: Mapping[str, Any]) -> None:
         super().add_param_group(group)

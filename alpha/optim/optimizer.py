@@ -85,10 +85,17 @@ class Optimizer:
         state: for each parameter that was updated its "step" count and its arrays, for example moments.
 
     A subclass names the rules of its hyper-parameters in `rules`, its state arrays in `slots`, and in `counts` the
-    rules of the numbers that each step changes in a parameter's state; in `in_pytorch` what PyTorch calls the arrays,
-    if it has the same optimizer. An optimizer of Alpha declares its
+    rules of the numbers that each step changes in a parameter's state. An optimizer of Alpha declares its
     hyper-parameters as fields, from which `rules`, `added` and its constructor follow (`hyper.py`). It says
     `per_parameter = False` if an update of one parameter depends on the gradients of others.
+
+    If PyTorch has the same optimizer, `in_pytorch` says what the state arrays are called there. How the states differ
+    otherwise, which a subclass inherits:
+
+    - `own_settings`: hyper-parameters that PyTorch does not have.
+    - `counts_in_pytorch`: False if PyTorch does not keep the numbers of `counts`.
+    - `numbers_in_pytorch`: what `in_pytorch` names that are numbers, or lists of numbers, and no arrays.
+    - `follows_in_pytorch`: numbers of PyTorch's state that follow from others, so Alpha does not keep them.
     """
 
     rules: ClassVar[Mapping[str, Rule]] = {"lr": natural, "weight_decay": natural}
@@ -97,6 +104,10 @@ class Optimizer:
     per_step: ClassVar[frozenset[str]] = frozenset({"lr", "initial_lr"})  # hyper-parameters that a replay reads anew
     per_parameter: ClassVar[bool] = True
     in_pytorch: ClassVar[Mapping[str, str] | None] = None  # its state arrays in torch.optim; None: it is not there
+    own_settings: ClassVar[frozenset[str]] = frozenset()
+    counts_in_pytorch: ClassVar[bool] = True
+    numbers_in_pytorch: ClassVar[frozenset[str]] = frozenset()
+    follows_in_pytorch: ClassVar[frozenset[str]] = frozenset()
     added: ClassVar[Mapping[str, Any]] = {}  # hyper-parameters that older checkpoints lack, and what they mean there
 
     _fields: ClassVar[Mapping[str, Field]] = {}  # what `hyper_parameters` found in the class and its bases

@@ -1,7 +1,8 @@
 """States of optimizers in the form of `torch.optim`, from one of Alpha and back.
 
 Arrays have PyTorch's names and layout: moments of filters are turned as the filters are, and those of layers that take
-flattened maps as their weights. A class says in `in_pytorch` what PyTorch calls its state arrays.
+flattened maps as their weights. What else PyTorch has of an optimizer, and what it has not, its class says
+(`in_pytorch` and the class variables below it, of `Optimizer`).
 """
 
 from __future__ import annotations
@@ -25,11 +26,6 @@ State = Mapping[str, Any]
 Values = NDArray[Any]
 CHOICES = ("foreach", "fused", "capturable", "differentiable")  # of an implementation; they change no numbers
 LATER = ("maximize", "decoupled_weight_decay")  # settings that older versions of PyTorch do not write
-ALPHAS = ("l1_decay", "fixed_norm")  # settings that PyTorch does not have
-COUNTS = ("step", "mu_product")  # numbers of a parameter, which PyTorch keeps as tensors
-NUMBERS = (*COUNTS, "ro", "H_diag", "t", "prev_loss", "func_evals", "n_iter")
-FOLLOWING = ("eta", "mu", "al")  # numbers of PyTorch that follow from others
-STEPLESS = ("SGD", "Muon", "LBFGS")  # whose steps PyTorch does not count
 
 
 def is_pytorch(optimizer: Any, state: State, model: Module | None) -> bool:
@@ -55,13 +51,14 @@ def to_pytorch(optimizer: Any, state: State, model: Module | None) -> dict[str, 
         ImportError: PyTorch is not installed.
     """
     turning = _Turning(optimizer, model, "state_dict(layout='NCHW', model=model)")
+    own = optimizer.own_settings
     groups, group_of = [], {}
     for number, group in enumerate(state["param_groups"]):
-        if set_ := {name: group[name] for name in ALPHAS if group.get(name)}:
+        if set_ := {name: group[name] for name in own if group.get(name)}:
             raise CheckpointError(f"{optimizer._name}: group {number} has {set_}, which PyTorch's optimizer has not")
         fields = optimizer._fields.items()
         choices = {name: field.default for name, field in fields if field.declared_by in ("unused", "only")}
-        groups.append({**choices, **{name: value for name, value in group.items() if name not in ALPHAS}})
+        groups.append({**choices, **{name: value for name, value in group.items() if name not in own}})
         group_of.update(dict.fromkeys(group["params"], groups[-1]))
     found = {}
     for index, slots in state["state"].items():
@@ -71,9 +68,9 @@ def to_pytorch(optimizer: Any, state: State, model: Module | None) -> dict[str, 
             for ours, theirs in optimizer.in_pytorch.items()
             if ours in slots
         }
-        if optimizer._name not in STEPLESS:
-            counts = {name: slots[name] for name in COUNTS if name in slots}
-            counts.update(optimizer._following(group_of[index], counts["step"]))
+        if optimizer.counts_in_pytorch:
+            counts = {name: slots[name] for name in optimizer.counts if name in slots}
+            counts.update(optimizer._following(group_of[index], slots.get("step", 0)))
             found[index].update({name: turning.count(value) for name, value in counts.items()})
     return {"state": found, "param_groups": groups}
 
@@ -97,7 +94,8 @@ def from_pytorch(optimizer: Any, state: State, model: Module | None) -> dict[str
     order = turning.order(state)
     turning.parameters = list(order.values())
     back = {theirs: ours for ours, theirs in optimizer.in_pytorch.items()}
-    strangers = {key for slots in state["state"].values() for key in slots} - {*back, *COUNTS, *FOLLOWING}
+    known = {*back, *optimizer.counts, *optimizer.follows_in_pytorch}
+    strangers = {key for slots in state["state"].values() for key in slots} - known
     if strangers:
         raise CheckpointError(
             f"{name}: the state has {', '.join(sorted(map(str, strangers)))}, which torch.optim.{name} does not keep; "
@@ -112,7 +110,7 @@ def from_pytorch(optimizer: Any, state: State, model: Module | None) -> dict[str
         for theirs, value in slots.items():
             if theirs in back and value is not None:
                 taken[back[theirs]] = turning.inward(order[key], theirs, value)
-            elif theirs in COUNTS:
+            elif theirs in optimizer.counts:
                 taken[theirs] = _plain(value)
         taken.update({"step": int(taken["step"])} if "step" in taken else {})
         found[own.index(id(order[key]))] = taken
@@ -196,7 +194,7 @@ class _Turning:
 
     def inward(self, parameter: Tensor, theirs: str, value: Any) -> Any:
         """A value of PyTorch's state."""
-        if theirs in NUMBERS:
+        if theirs in self._optimizer.numbers_in_pytorch:
             return [_plain(part) for part in value] if isinstance(value, (list, tuple)) else _plain(value)
         if isinstance(value, (list, tuple)):
             return [self.inward(parameter, theirs, part) for part in value]

@@ -82,6 +82,7 @@ class SGD(FusedOptimizer):
 
     slots: ClassVar[tuple[str, ...]] = ("velocity",)
     in_pytorch: ClassVar[Mapping[str, str] | None] = {"velocity": "momentum_buffer"}
+    counts_in_pytorch: ClassVar[bool] = False
     update = sgd_update
 
     def _check(self, group: Group) -> None:

@@ -31,6 +31,9 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("Rprop", {}),
     ("LBFGS", {"lr": 0.1, "max_iter": 3}),
 ]
+KINDS = [
+    kind for kind in map(vars(optim).get, optim.__all__) if isinstance(kind, type) and issubclass(kind, optim.Optimizer)
+]
 DRAW = np.random.default_rng(0)
 IMAGES, WANTED = DRAW.normal(size=(9, 4, 3, 6, 6)), DRAW.normal(size=(9, 4, 2))
 
@@ -164,6 +167,55 @@ def test_parameters_are_told_by_their_names_if_the_state_has_them() -> None:
     state["param_groups"][0]["param_names"][0] = "fc.bias"
     with pytest.raises(CheckpointError, match=r"names a parameter 'fc\.bias', which the model does not have"):
         other.load_state_dict(state, model=ours)
+
+
+def same(a: Any, b: Any) -> bool:
+    """True if two parts of a state are of one type and have the same values."""
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    if hasattr(a, "dtype"):
+        return bool(a.dtype == b.dtype and a.shape == b.shape and (a == b).all())
+    return type(a) is type(b) and a == b
+
+
+def after_two_steps(kind: type[optim.Optimizer], settings: dict[str, Any]) -> tuple[optim.Optimizer, nn.Module]:
+    """An optimizer of a matrix, and the matrix."""
+    alpha.manual_seed(0)
+    net = nn.Linear(3, 4, bias=False)
+    optimizer: Any = kind(net.parameters(), **settings)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = net(alpha.tensor(np.eye(3, dtype=np.float32))).square().mean()
+        loss.backward()
+        return loss
+
+    for _ in range(2):
+        optimizer.step(closure)
+    return optimizer, net
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind is not optim.Optimizer])
+def test_a_subclass_has_the_state_of_its_class(kind: type[optim.Optimizer]) -> None:
+    """A program may give an optimizer another name, and what PyTorch has of it is the same."""
+    pytest.importorskip("torch")
+    own = type("Own", (kind,), {})
+    made = [after_two_steps(one, {"momentum": 0.9} if kind is optim.SGD else {}) for one in (kind, own)]
+    if kind.in_pytorch is None:
+        for optimizer, net in made:
+            with pytest.raises(CheckpointError, match=f"{type(optimizer).__name__}: PyTorch has no such optimizer"):
+                optimizer.state_dict(layout="NCHW", model=net)
+        return
+    wanted, found = (optimizer.state_dict(layout="NCHW", model=net) for optimizer, net in made)
+    assert wanted["state"]
+    assert same(found, wanted)
+    for one in (kind, own):
+        net = nn.Linear(3, 4, bias=False)
+        other: Any = one(net.parameters())
+        other.load_state_dict(copy.deepcopy(found), model=net)
+        assert same(other.state_dict(layout="NCHW", model=net), wanted)
 
 
 def states() -> tuple[Any, nn.Module]:
