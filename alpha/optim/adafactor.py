@@ -14,7 +14,7 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.multi_tensor import deferred, make
 from alpha.optim.fused import Decay, update_weights
-from alpha.optim.hyper import flag, hyper, hyper_parameters, natural, number, unused
+from alpha.optim.hyper import flag, hyper, hyper_parameters, natural, number, several, unused
 from alpha.optim.optimizer import Group, Optimizer, Parameters, gradients
 from alpha.optim.sgd import SgdRule, sgd_update
 from alpha.runtime.recording import StepValue
@@ -38,14 +38,18 @@ def threshold(value: Any) -> float:
     return checked
 
 
+def _natural_or_none(value: Any) -> float | None:
+    return None if value is None else natural(value)
+
+
+_two_least = several(2, _natural_or_none, "numbers, the first of which may be None")
+
+
 def least(value: Any) -> tuple[float | None, float]:
     """None or a number of at least 0, and a number of at least 0."""
-    if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise TypeError("is not a tuple of two numbers, the first of which may be None")
-    first, second = None if value[0] is None else natural(value[0]), natural(value[1])
-    if isinstance(value, tuple) and value[0] is first and value[1] is second:
-        return value  # the same object, so that a captured step sees at once that nothing has changed
-    return first, second
+    checked: tuple[float | None, float] = _two_least(value)
+    natural(checked[1])  # this one may not be None
+    return checked
 
 
 @hyper_parameters

@@ -21,6 +21,7 @@ A rule is a function that returns the checked value, or raises TypeError or Valu
 from __future__ import annotations
 
 import math
+import operator
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType
@@ -164,6 +165,17 @@ def whole(value: Any) -> int:
     return int(value)
 
 
+def positive_whole(value: Any) -> int:
+    """A whole number of at least 1."""
+    try:
+        checked = whole(value)
+    except ValueError:
+        checked = 0
+    if not checked:
+        raise ValueError("is not a whole number of at least 1")
+    return checked
+
+
 def flag(value: Any) -> bool:
     """True or False."""
     if not isinstance(value, (bool, np.bool_)):
@@ -171,16 +183,31 @@ def flag(value: Any) -> bool:
     return bool(value)
 
 
+def several(count: int, rule: Rule, of: str = "numbers") -> Rule:
+    """The rule of a tuple of two or three values, each of which passes `rule`; `of` says what they are.
+
+    A tuple of which no value changes is returned itself, so that a captured step sees at once that it is the same.
+    """
+    text = f"is not a tuple of {'two' if count == 2 else 'three'} {of}"
+
+    def checked(value: Any) -> Any:
+        if not isinstance(value, (tuple, list)) or len(value) != count:
+            raise TypeError(text)
+        new = tuple(map(rule, value))
+        return value if isinstance(value, tuple) and all(map(operator.is_, value, new)) else new
+
+    return checked
+
+
+_two_decays = several(2, number, "numbers in [0, 1)")
+
+
 def decays(value: Any) -> tuple[float, float]:
     """Two numbers in [0, 1)."""
-    if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise TypeError("is not a tuple of two numbers in [0, 1)")
-    first, second = (number(beta) for beta in value)
-    if not (0 <= first < 1 and 0 <= second < 1):
+    checked: tuple[float, float] = _two_decays(value)
+    if not (0 <= checked[0] < 1 and 0 <= checked[1] < 1):
         raise ValueError("are not two numbers in [0, 1)")
-    if isinstance(value, tuple) and value[0] is first and value[1] is second:
-        return value  # the same object, so that a captured step sees at once that nothing has changed
-    return first, second
+    return checked
 
 
 def check(owner: str, values: dict[str, Any], rules: Mapping[str, Rule]) -> None:

@@ -15,7 +15,7 @@ from alpha.autograd.grad_mode import enable_grad, no_grad
 from alpha.core.tensor import Tensor, tensor
 from alpha.errors import CheckpointError, type_name
 from alpha.ops.array.joining import cat
-from alpha.optim.hyper import Rule, natural, number, whole
+from alpha.optim.hyper import Rule, natural, number, positive_whole, whole
 from alpha.optim.optimizer import Group, Optimizer, Parameters
 from alpha.runtime.recording import refuse
 
@@ -115,14 +115,6 @@ NUMBERS = ("func_evals", "n_iter", "t", "prev_loss", "ro", "H_diag")
 LEAST_CURVATURE = 1e-10  # of a step that is remembered
 
 
-def at_least_one(value: Any) -> int:
-    """A whole number of at least 1."""
-    checked = whole(value)
-    if checked < 1:
-        raise ValueError("is below 1")
-    return checked
-
-
 def search_name(value: Any) -> str | None:
     """None or "strong_wolfe"."""
     if not isinstance(value, (str, type(None))) or value not in (None, "strong_wolfe"):
@@ -163,7 +155,7 @@ class LBFGS(Optimizer):
         "max_eval": whole,
         "tolerance_grad": number,
         "tolerance_change": number,
-        "history_size": at_least_one,
+        "history_size": positive_whole,
         "line_search_fn": search_name,
     }
     counts: ClassVar[Mapping[str, Rule]] = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, InitVar
 from typing import Any, ClassVar, NamedTuple
@@ -19,7 +18,7 @@ from alpha.ops.kernel.elementwise import elementwise
 from alpha.ops.kernel.multi_tensor import Addresses, count_chunks, make, table_writer
 from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan, ScalarArg
 from alpha.ops.matmul.matmul import matmul_batch
-from alpha.optim.hyper import flag, hyper, hyper_parameters, natural, number, whole
+from alpha.optim.hyper import flag, hyper, hyper_parameters, natural, number, several, whole
 from alpha.optim.optimizer import Group, Optimizer, Parameters, gradients
 from alpha.runtime.cpu import empty as cpu_empty
 from alpha.runtime.recording import StepValue
@@ -33,14 +32,7 @@ RATIOS: dict[str | None, Callable[[int, int], float]] = {
 RATIOS[None] = RATIOS["original"]
 
 
-def coefficients(value: Any) -> tuple[float, float, float]:
-    """Three finite numbers."""
-    if not isinstance(value, (tuple, list)) or len(value) != 3:
-        raise TypeError("is not a tuple of three numbers")
-    checked = tuple(map(number, value))
-    if isinstance(value, tuple) and all(map(operator.is_, value, checked)):
-        return value  # the same object, so that a captured step sees at once that nothing has changed
-    return checked  # type: ignore[return-value]
+coefficients = several(3, number)  # three finite numbers
 
 
 def iterations(value: Any) -> int:

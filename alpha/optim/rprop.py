@@ -10,7 +10,7 @@ import numpy as np
 
 from alpha.core.primitive import Array
 from alpha.optim.fused import Decay, FusedOptimizer, fused_update
-from alpha.optim.hyper import flag, hyper, hyper_parameters, natural, number, only, unused
+from alpha.optim.hyper import flag, hyper, hyper_parameters, natural, number, only, several, unused
 from alpha.optim.optimizer import Group, Parameters
 
 __all__ = ["Rprop"]
@@ -41,26 +41,23 @@ def _rprop(rule: RpropRule, w: Array, g: Array, before: Array, length: Array) ->
     w -= np.sign(before) * length
 
 
+_two = several(2, number)
+
+
 def factors(value: Any) -> tuple[float, float]:
     """Two numbers around 1."""
-    smaller, larger = _two(value)
-    if not 0 < smaller < 1 < larger:
+    checked: tuple[float, float] = _two(value)
+    if not 0 < checked[0] < 1 < checked[1]:
         raise ValueError("are not two numbers with 0 < smaller < 1 < larger")
-    return smaller, larger
+    return checked
 
 
 def bounds(value: Any) -> tuple[float, float]:
     """Two numbers of at least 0, the smaller one first."""
-    least, most = _two(value)
-    if not 0 <= least <= most:
+    checked: tuple[float, float] = _two(value)
+    if not 0 <= checked[0] <= checked[1]:
         raise ValueError("are not two numbers with 0 <= least <= most")
-    return least, most
-
-
-def _two(value: Any) -> tuple[float, float]:
-    if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise TypeError("is not a tuple of two numbers")
-    return number(value[0]), number(value[1])
+    return checked
 
 
 @hyper_parameters

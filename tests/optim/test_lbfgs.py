@@ -259,7 +259,7 @@ def test_a_state_that_does_not_fit_changes_nothing() -> None:
     with pytest.raises(CheckpointError, match="LBFGS: prev_flat_grad has shape"):
         small.load_state_dict(state)
     state["param_groups"][0]["history_size"] = 0
-    with pytest.raises(CheckpointError, match="history_size=0 is below 1"):
+    with pytest.raises(CheckpointError, match="history_size=0 is not a whole number of at least 1"):
         LBFGS([alpha.zeros(24), alpha.zeros(2), alpha.zeros(1)]).load_state_dict({**state, "state": {}})
     assert not small.state
 
@@ -288,7 +288,7 @@ def test_what_is_refused() -> None:
         ("max_eval", -1, ValueError, "is not a whole number"),
         ("tolerance_grad", np.nan, ValueError, "is not finite"),
         ("tolerance_change", "x", TypeError, "is a str, not a number"),
-        ("history_size", 0, ValueError, "is below 1"),
+        ("history_size", 0, ValueError, "is not a whole number of at least 1"),
         ("line_search_fn", "wolfe", ValueError, "is not None or 'strong_wolfe'"),
         ("line_search_fn", 1, ValueError, "is not None or 'strong_wolfe'"),
     ]

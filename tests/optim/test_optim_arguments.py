@@ -223,6 +223,27 @@ WRONG: dict[Rule, list[tuple[type[Exception], tuple[Any, ...]]]] = {
 }
 
 
+@pytest.mark.parametrize(
+    ("rule", "value"),
+    [
+        (decays, (0.9, 0.99)),
+        (least, (None, 1e-3)),
+        (coefficients, (1.0, 2.0, 3.0)),
+        (factors, (0.5, 1.2)),
+        (bounds, (1e-6, 50.0)),
+    ],
+)
+def test_a_tuple_that_is_right_stays_the_same_object(rule: Rule, value: tuple[Any, ...]) -> None:
+    """A captured step sees at once that nothing has changed."""
+    assert rule(value) is value
+    assert rule(list(value)) == value
+    given = (*value[:-1], np.float64(value[-1]))
+    checked = rule(given)
+    assert checked is not given
+    assert checked == value
+    assert type(checked[-1]) is float
+
+
 @pytest.mark.parametrize(("row", "argument"), [(row, argument) for row in OPTIMIZERS for argument in row.kind.rules])
 def test_a_hyper_parameter_that_means_nothing_is_refused_wherever_it_comes_in(row: OptimizerRow, argument: str) -> None:
     name, kind = row.name, row.kind

@@ -276,17 +276,6 @@ def _copied(value: Any) -> Any:
 # -- rules of arguments ---------------------------------------------------------------------------
 
 
-def positive(value: Any) -> int:
-    """A whole number of at least 1."""
-    try:
-        checked = whole(value)
-    except ValueError:
-        checked = 0
-    if not checked:
-        raise ValueError("is not a whole number of at least 1")
-    return checked
-
-
 def numbers(value: Any) -> list[float]:
     """A list of finite numbers."""
     if not isinstance(value, (list, tuple)):

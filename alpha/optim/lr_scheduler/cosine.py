@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import ClassVar
 
-from alpha.optim.hyper import Rule, natural
-from alpha.optim.lr_scheduler.base import LRScheduler, positive
+from alpha.optim.hyper import Rule, natural, positive_whole
+from alpha.optim.lr_scheduler.base import LRScheduler
 from alpha.optim.optimizer import Optimizer
 
 __all__ = ["CosineAnnealingLR", "CosineAnnealingWarmRestarts"]
@@ -40,7 +40,7 @@ class CosineAnnealingLR(LRScheduler):
         [1.0, 0.5]
     """
 
-    rules: ClassVar[Mapping[str, Rule]] = {"T_max": positive, "eta_min": natural}
+    rules: ClassVar[Mapping[str, Rule]] = {"T_max": positive_whole, "eta_min": natural}
     T_max: int
     eta_min: float
 
@@ -73,11 +73,11 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     """
 
     rules: ClassVar[Mapping[str, Rule]] = {
-        "T_0": positive,
-        "T_mult": positive,
+        "T_0": positive_whole,
+        "T_mult": positive_whole,
         "eta_min": natural,
         "T_cur": natural,
-        "T_i": positive,
+        "T_i": positive_whole,
     }
     T_0: int
     T_mult: int

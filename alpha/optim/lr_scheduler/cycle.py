@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Literal
 
-from alpha.optim.hyper import Rule, flag, natural, number
-from alpha.optim.lr_scheduler.base import LRScheduler, between, numbers, one_of, positive
+from alpha.optim.hyper import Rule, flag, natural, number, positive_whole
+from alpha.optim.lr_scheduler.base import LRScheduler, between, numbers, one_of
 from alpha.optim.optimizer import Optimizer
 
 __all__ = ["CyclicLR", "OneCycleLR"]
@@ -72,8 +72,8 @@ class CyclicLR(_MomentumCycle):
     rules: ClassVar[Mapping[str, Rule]] = {
         "low_lrs": numbers,
         "max_lrs": numbers,
-        "step_size_up": positive,
-        "step_size_down": positive,
+        "step_size_up": positive_whole,
+        "step_size_down": positive_whole,
         "mode": one_of("triangular", "triangular2", "exp_range"),
         "gamma": number,
         "scale_mode": one_of("cycle", "iterations"),
@@ -180,7 +180,7 @@ class OneCycleLR(_MomentumCycle):
 
     rules: ClassVar[Mapping[str, Rule]] = {
         "max_lrs": numbers,
-        "total_steps": positive,
+        "total_steps": positive_whole,
         "pct_start": between(0, 1),
         "anneal_strategy": one_of("cos", "linear"),
         "cycle_momentum": flag,

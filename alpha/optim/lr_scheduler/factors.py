@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar
 
-from alpha.optim.hyper import Rule, natural, number, whole
-from alpha.optim.lr_scheduler.base import LRScheduler, between, positive, wholes
+from alpha.optim.hyper import Rule, natural, number, positive_whole, whole
+from alpha.optim.lr_scheduler.base import LRScheduler, between, wholes
 from alpha.optim.optimizer import Optimizer
 
 __all__ = [
@@ -79,7 +79,7 @@ class StepLR(LRScheduler):
         last_epoch: the number of the last step; -1 begins anew.
     """
 
-    rules: ClassVar[Mapping[str, Rule]] = {"step_size": positive, "gamma": number}
+    rules: ClassVar[Mapping[str, Rule]] = {"step_size": positive_whole, "gamma": number}
     step_size: int
     gamma: float
 
@@ -224,7 +224,7 @@ class PolynomialLR(LRScheduler):
         last_epoch: the number of the last step; -1 begins anew.
     """
 
-    rules: ClassVar[Mapping[str, Rule]] = {"total_iters": positive, "power": natural}
+    rules: ClassVar[Mapping[str, Rule]] = {"total_iters": positive_whole, "power": natural}
     total_iters: int
     power: float
 
