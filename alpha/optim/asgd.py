@@ -53,8 +53,8 @@ class ASGD(FusedOptimizer):
         t0: the mean begins after so many steps; before, it is the parameter itself.
         weight_decay: lambda of an L2 term in the gradient.
         maximize: go up along the gradient.
-        foreach, differentiable, capturable: only PyTorch's defaults; one kernel updates all parameters
-            anyway, and every step may be captured.
+        foreach: changes nothing, for one kernel updates all parameters anyway.
+        capturable, differentiable: only PyTorch's defaults.
         l1_decay: lambda of an L1 term in the gradient, which PyTorch does not have.
     """
 

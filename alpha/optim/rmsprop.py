@@ -206,8 +206,8 @@ class Adadelta(FusedOptimizer):
         eps: added to both second moments.
         weight_decay: lambda of an L2 term in the gradient.
         maximize: go up along the gradient.
-        foreach, capturable, differentiable: only PyTorch's defaults; one kernel updates all parameters
-            anyway, and every step may be captured.
+        foreach: changes nothing, for one kernel updates all parameters anyway.
+        capturable, differentiable: only PyTorch's defaults.
         l1_decay: lambda of an L1 term in the gradient, which PyTorch does not have.
     """
 

@@ -71,8 +71,8 @@ class Rprop(FusedOptimizer):
         etas: by what the length is multiplied if the sign of the gradient has turned, below 1, or has not, above 1.
         step_sizes: the least and the largest length.
         maximize: go up along the gradient.
-        capturable, foreach, differentiable: only PyTorch's defaults; one kernel updates all parameters
-            anyway, and every step may be captured.
+        foreach: changes nothing, for one kernel updates all parameters anyway.
+        capturable, differentiable: only PyTorch's defaults.
     """
 
     params: InitVar[Parameters]
