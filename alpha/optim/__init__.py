@@ -3,7 +3,9 @@
 from alpha.core.exports import export as _export
 from alpha.core.missing_names import tell_instead as _tell_instead
 from alpha.optim import swa_utils as swa_utils
+from alpha.optim.adadelta import *
 from alpha.optim.adafactor import *
+from alpha.optim.adagrad import *
 from alpha.optim.adam import *
 from alpha.optim.asgd import *
 from alpha.optim.lbfgs import *
