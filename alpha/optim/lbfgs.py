@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from alpha.ops.array.joining import cat
 from alpha.optim.hyper import Rule, natural, number, positive_whole, whole
 from alpha.optim.optimizer import Group, Optimizer, Parameters
 from alpha.runtime.recording import refuse
-
-if TYPE_CHECKING:
-    from alpha.module.module import Module
 
 __all__ = ["LBFGS"]
 
@@ -295,8 +292,7 @@ class LBFGS(Optimizer):
             slots.update({name: [vector.numpy() for vector in slots.get(name, ())] for name in LISTS})
         return found
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], *, model: Module | None = None) -> None:
-        state_dict = self._of_alpha(state_dict, model)
+    def _checked_state(self, state_dict: Mapping[str, Any]) -> tuple[list[Group], dict[Tensor, Mapping[str, Any]]]:
         size = sum(int(p.size) for p in self.param_groups[0]["params"])
         for slots in state_dict.get("state", {}).values():
             for name in LISTS:
@@ -309,10 +305,13 @@ class LBFGS(Optimizer):
                     raise CheckpointError(
                         f"LBFGS: {name} has shape {np.shape(value)}, the parameters have {size} elements"
                     )
-        super().load_state_dict(state_dict)
-        for parameter, slots in self.state.items():
+        return super()._checked_state(state_dict)
+
+    def _take_state(self, groups: list[Group], slots: Mapping[Tensor, Mapping[str, Any]]) -> None:
+        super()._take_state(groups, slots)
+        for parameter, values in self.state.items():
             for name in LISTS:
-                slots[name] = [tensor(vector, device=parameter.device) for vector in slots.get(name, ())]
+                values[name] = [tensor(vector, device=parameter.device) for vector in values.get(name, ())]
 
 
 def _direction(state: dict[str, Any], gradient: Tensor, most: int) -> Tensor:

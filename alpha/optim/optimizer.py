@@ -1,30 +1,30 @@
-"""Optimizer, the base of all optimizers: groups of parameters, steps and their hooks, and checkpoints.
+"""Optimizer, the base of all optimizers: groups of parameters, steps, and checkpoints.
 
-The file begins with the hooks of a step. `Optimizer` follows, in this order: groups, a step, what a subclass defines,
-checkpoints. At the end are functions for the state of a parameter, and for the checks of a checkpoint. The updates are
-in the subclasses.
+`Optimizer` has, in this order: groups, a step, what a subclass defines, checkpoints. At the end are functions for the
+parameters of a step. The updates are in the subclasses, and the checks of a checkpoint in `states/saved_state.py`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alpha.autograd.shares import any_shares, share_of
 from alpha.core.origins import LAYOUTS
 from alpha.core.primitive import Array
-from alpha.core.tensor import Tensor, tensor
-from alpha.errors import CheckpointError, GradientError, type_name
+from alpha.core.tensor import Tensor
+from alpha.errors import GradientError
 from alpha.module.hooks import HookHandle
 from alpha.module.parameter import shape_text, zero_gradients
 from alpha.ops.kernel.multi_tensor import Update, deferred
 from alpha.optim.hyper import Field, Rule, check, flag, natural, ordered, whole, written
-from alpha.optim.pytorch_state import from_pytorch, is_pytorch, to_pytorch
+from alpha.optim.states.pytorch_state import from_pytorch, is_pytorch, to_pytorch
+from alpha.optim.states.saved_state import check_form, checked_state, for_checkpoint, on_host, restored, uploaded
+from alpha.optim.step_hooks import Hook, with_hooks
 from alpha.runtime.recording import again, phase, refuse
 
 if TYPE_CHECKING:
@@ -34,37 +34,6 @@ __all__ = ["Optimizer"]
 
 Group = dict[str, Any]
 Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[Group]
-Hook = Callable[["Optimizer", tuple[Any, ...], dict[str, Any]], Any]
-Step = TypeVar("Step", bound=Callable[..., Any])
-
-
-def with_hooks(step: Step) -> Step:
-    """A step that calls the hooks of its optimizer; not those of a step that another one calls."""
-
-    @wraps(step)
-    def call(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        if self._stepping or not (self._pre_hooks or self._post_hooks):
-            return step(self, *args, **kwargs)
-        refuse(f"{self._name}: hooks of its step run on the host")
-        self._stepping = True
-        try:
-            for hook in self._pre_hooks:
-                given = hook(self, args, kwargs)
-                if given is not None:
-                    if not isinstance(given, tuple) or list(map(type, given)) != [tuple, dict]:
-                        raise TypeError(
-                            f"{self._name}: a hook before the step returned a {type(given).__name__}; it returns None "
-                            "or (args, kwargs), a tuple and a dict"
-                        )
-                    args, kwargs = given
-            result = step(self, *args, **kwargs)
-            for hook in self._post_hooks:
-                hook(self, args, kwargs)
-        finally:
-            self._stepping = False
-        return result
-
-    return cast(Step, call)
 
 
 class Optimizer:
@@ -424,10 +393,10 @@ class Optimizer:
         parameters = [p for group in self.param_groups for p in group["params"]]
         index = {id(parameter): i for i, parameter in enumerate(parameters)}
         return {
-            "optimizer": type(self).__name__,
+            "optimizer": self._name,
             "state": {
                 index[id(parameter)]: {
-                    name: value if name in self.counts and not isinstance(value, Tensor) else _kept(value)
+                    name: value if name in self.counts and not isinstance(value, Tensor) else for_checkpoint(value)
                     for name, value in slots.items()
                 }
                 for parameter, slots in self.state.items()
@@ -462,41 +431,12 @@ class Optimizer:
 
     def _checked_state(self, state_dict: Mapping[str, Any]) -> tuple[list[Group], dict[Tensor, Mapping[str, Any]]]:
         """The groups and the states of parameters in a `state_dict()`, if everything fits."""
-        name, state = self._name, state_dict
-        check_form(name, state)
-        missing = [key for key in ("optimizer", "state", "param_groups") if key not in state]
-        if missing:
-            raise CheckpointError(
-                f"{name}: the state has no {', '.join(missing)}; it is not an Alpha optimizer's state"
-            )
-        if state["optimizer"] != name:
-            raise CheckpointError(f"{name}: the state is that of {state['optimizer']}; make the same optimizer first")
-        saved, own = ([len(g.get("params", ())) for g in side] for side in (state["param_groups"], self.param_groups))
-        if saved != own:
-            raise CheckpointError(f"{name}: groups of {saved} parameters, here {own}")
-
-        problems: list[str] = []
-        groups = [_group(self, number, group, problems) for number, group in enumerate(state["param_groups"])]
-        indices = [_index(i) for group in state["param_groups"] for i in group["params"]]
-        pairs = zip(self.param_groups, groups, strict=True)
-        owners = dict(zip(indices, ((p, saved) for group, saved in pairs for p in group["params"]), strict=True))
-        if len(owners) != sum(own) or None in owners:
-            problems.append(f"the groups' params {indices} are not different whole numbers")
-        slots = {}
-        for key, arrays in state["state"].items():
-            if _index(key) not in owners:
-                problems.append(f"parameter {key!r} is in no group")
-                continue
-            parameter, group = owners[_index(key)]
-            slots[parameter] = _arrays(self, key, parameter, self._required_slots(group), arrays, problems)
-        if problems:
-            raise CheckpointError(f"{name}: state does not fit:\n  " + "\n  ".join(problems))
-        return groups, slots
+        return checked_state(self, state_dict)
 
     def _take_state(self, groups: list[Group], slots: Mapping[Tensor, Mapping[str, Any]]) -> None:
         """Take what `_checked_state` has found."""
         new = {
-            parameter: {key: _restored(self, parameter, key, value) for key, value in arrays.items()}
+            parameter: {key: restored(self, parameter, key, value) for key, value in arrays.items()}
             for parameter, arrays in slots.items()
         }
         for group, other in zip(self.param_groups, groups, strict=True):
@@ -504,7 +444,7 @@ class Optimizer:
         self.state = defaultdict(dict, new)
 
 
-# -- the state of a parameter ----------------------------------------------------------------------
+# -- the parameters of a step ----------------------------------------------------------------------
 
 
 def gradients(ready: list[Tensor]) -> list[Array]:
@@ -526,113 +466,3 @@ def kept(states: dict[Tensor, dict[str, Any]], parameters: list[Tensor]) -> Call
                 slots.update(values)
 
     return restore
-
-
-def on_host(array: Array) -> NDArray[Any]:
-    """A copy in host memory."""
-    copy: NDArray[Any] = array.copy() if isinstance(array, np.ndarray) else array.device.download(array)
-    return copy
-
-
-def uploaded(parameter: Tensor, value: NDArray[Any]) -> Array:
-    """A copy on the device and in the dtype of a parameter."""
-    # np.ascontiguousarray would make () into (1,)
-    return parameter.device.upload(np.asarray(value, parameter.dtype, order="C"))
-
-
-# -- checkpoints -----------------------------------------------------------------------------------
-
-
-def check_form(name: str, state: Mapping[str, Any]) -> None:
-    """TypeError if an optimizer's state is no dict, and CheckpointError if a part of it that holds others is none."""
-    if not isinstance(state, Mapping):
-        raise TypeError(f"{name}: the state is a {type_name(state)}, not a dict; give what state_dict() returned")
-    slots, groups = state.get("state", {}), state.get("param_groups", [])
-    parts: list[tuple[str, Any, type | tuple[type, ...], str]] = [
-        ("state", slots, Mapping, "a dict"),
-        ("param_groups", groups, (list, tuple), "a list of dicts"),
-    ]
-    if isinstance(slots, Mapping):
-        parts += [(f"state[{key!r}]", part, Mapping, "a dict") for key, part in slots.items()]
-    for number, group in enumerate(groups if isinstance(groups, (list, tuple)) else ()):
-        parts.append((f"param_groups[{number}]", group, Mapping, "a dict"))
-        if isinstance(group, Mapping):
-            params = group.get("params", [])
-            parts.append((f"param_groups[{number}]['params']", params, (list, tuple), "a list of whole numbers"))
-    wrong = [f"{at} is a {type_name(part)}, not {kind}" for at, part, base, kind in parts if not isinstance(part, base)]
-    if wrong:
-        raise CheckpointError(f"{name}: state does not fit:\n  " + "\n  ".join(wrong))
-
-
-def _group(optimizer: Optimizer, number: int, group: Mapping[str, Any], problems: list[str]) -> Group:
-    """The saved hyper-parameters of a group, checked, and what else the program had put there."""
-    values = {**optimizer.added, **{name: value for name, value in group.items() if name != "params"}}
-    problems += [f"group {number}: {name} is missing" for name in optimizer.defaults if name not in values]
-    for name, rule in optimizer._written.items():
-        if name in values:
-            try:
-                values[name] = rule(values[name])
-            except (TypeError, ValueError) as error:
-                problems.append(f"group {number}: {name}={values[name]!r} {error}")
-    if not problems:
-        try:
-            optimizer._check({**values, "params": []})
-        except (TypeError, ValueError) as error:
-            problems.append(f"group {number}: {error}")
-    return values
-
-
-def _arrays(
-    optimizer: Optimizer,
-    key: Any,
-    parameter: Tensor,
-    required: Sequence[str],
-    arrays: Mapping[str, Any],
-    problems: list[str],
-) -> Mapping[str, Any]:
-    """The state of one parameter, checked."""
-    result = dict(arrays)
-    if optimizer._own_step:
-        return result
-    for name, rule in optimizer.counts.items():
-        try:
-            result[name] = rule(arrays.get(name))
-        except (TypeError, ValueError) as error:
-            problems.append(f"parameter {key}: {name}={arrays.get(name)!r} {error}")
-    if result.get("step"):
-        needed = [name for name in required if optimizer._slot_shape(name, parameter) is not None]
-        problems += [f"parameter {key}: {name} is missing" for name in needed if name not in arrays]
-    for name, value in arrays.items():
-        if name in optimizer.counts:
-            continue
-        shape = optimizer._slot_shape(name, parameter) if name in optimizer.slots else None
-        if shape is None:
-            problems.append(f"parameter {key}: {name} is unknown")
-        elif not isinstance(value, np.ndarray):
-            problems.append(f"parameter {key}: {name} is a {type(value).__name__}, not an array")
-        elif value.shape != shape:
-            here = "the parameter" if shape == parameter.shape else "that of the parameter"
-            problems.append(f"parameter {key}: {name} has shape {value.shape}, {here} {shape}")
-        elif value.dtype != parameter.dtype:
-            problems.append(f"parameter {key}: {name} is {value.dtype.name}, the parameter {parameter.dtype.name}")
-    return result
-
-
-def _index(key: Any) -> int | None:
-    """The whole number of a key, which JSON has made a string; None for anything else."""
-    if isinstance(key, str) and key.isdecimal():
-        return int(key)
-    return int(key) if isinstance(key, (int, np.integer)) and not isinstance(key, bool) else None
-
-
-def _kept(value: Any) -> Any:
-    """A value of the state on the host: an array, or what is none, as it is."""
-    if isinstance(value, Tensor):
-        return value.numpy()
-    return on_host(value) if hasattr(value, "nbytes") else value
-
-
-def _restored(optimizer: Optimizer, parameter: Tensor, name: str, value: Any) -> Any:
-    if not optimizer._own_step or name in optimizer.slots:
-        return value if name in optimizer.counts else uploaded(parameter, value)
-    return tensor(value, device=parameter.device) if isinstance(value, np.ndarray) else value

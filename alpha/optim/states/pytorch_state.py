@@ -18,6 +18,7 @@ from alpha.core.tensor import Tensor
 from alpha.errors import CheckpointError
 from alpha.module.parameter import shape_text
 from alpha.module.state_dict import TorchLayout
+from alpha.optim.states.saved_state import check_sizes
 
 if TYPE_CHECKING:
     from alpha.module.module import Module
@@ -158,9 +159,7 @@ class _Turning:
     def order(self, state: State) -> dict[Any, Tensor]:
         """The parameters by the indices that a state of PyTorch has for them."""
         name, groups = self._name, state["param_groups"]
-        counts, wanted = ([len(g["params"]) for g in side] for side in (groups, self._optimizer.param_groups))
-        if counts != wanted:
-            raise CheckpointError(f"{name}: groups of {counts} parameters, here {wanted}")
+        check_sizes(self._optimizer, groups)
         keys = [key for group in groups for key in group["params"]]
         told = [str(full).removeprefix("module.") for group in groups for full in group.get("param_names", ())]
         if len(told) != len(keys):
