@@ -16,7 +16,7 @@ from alpha.optim.optimizer import Group, Parameters
 __all__ = ["Adadelta"]
 
 
-class AdadeltaRule(NamedTuple):
+class AdadeltaNumbers(NamedTuple):
     """The numbers of an Adadelta step."""
 
     decay: Decay
@@ -26,19 +26,19 @@ class AdadeltaRule(NamedTuple):
     lr: float
 
 
-def _adadelta(rule: AdadeltaRule, w: Array, g: Array, v: Array, u: Array) -> None:
+def _adadelta(numbers: AdadeltaNumbers, w: Array, g: Array, v: Array, u: Array) -> None:
     """Adadelta (Zeiler 2012) in place, as in PyTorch
 
     v = rho v + gain g^2;  d = sqrt(u + eps) / sqrt(v + eps) g;  u = rho u + gain d^2;  W -= lr d
     """
     t = w.dtype.type
-    g = rule.decay.apply(w, g)
-    v *= t(rule.rho)
-    v += t(rule.gain) * g * g
-    d = np.sqrt(u + t(rule.eps)) / np.sqrt(v + t(rule.eps)) * g
-    u *= t(rule.rho)
-    u += t(rule.gain) * d * d
-    w -= t(rule.lr) * d
+    g = numbers.decay.apply(w, g)
+    v *= t(numbers.rho)
+    v += t(numbers.gain) * g * g
+    d = np.sqrt(u + t(numbers.eps)) / np.sqrt(v + t(numbers.eps)) * g
+    u *= t(numbers.rho)
+    u += t(numbers.gain) * d * d
+    w -= t(numbers.lr) * d
 
 
 @hyper_parameters
@@ -72,6 +72,6 @@ class Adadelta(FusedOptimizer):
     in_pytorch: ClassVar[Mapping[str, str] | None] = {"second": "square_avg", "steps": "acc_delta"}
     update = fused_update("adadelta", _adadelta)
 
-    def _rule(self, group: Group, state: Mapping[str, Any]) -> AdadeltaRule:
+    def _numbers(self, group: Group, state: Mapping[str, Any]) -> AdadeltaNumbers:
         rho: float = group["rho"]
-        return AdadeltaRule(Decay.of(group), rho, 1 - rho, group["eps"], group["lr"])
+        return AdadeltaNumbers(Decay.of(group), rho, 1 - rho, group["eps"], group["lr"])

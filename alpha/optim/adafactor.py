@@ -16,7 +16,7 @@ from alpha.ops.kernel.multi_tensor import deferred, make
 from alpha.optim.fused import Decay, update_weights
 from alpha.optim.hyper import flag, hyper, hyper_parameters, natural, number, several, unused
 from alpha.optim.optimizer import Group, Optimizer, Parameters, gradients
-from alpha.optim.sgd import SgdRule, sgd_update
+from alpha.optim.sgd import SgdNumbers, sgd_update
 from alpha.runtime.recording import StepValue
 
 __all__ = ["Adafactor"]
@@ -107,8 +107,8 @@ class Adafactor(Optimizer):
             averages = [[part.device.copy(part.array) for part in parts] for parts in held]
             squares = [part.array for parts in means for part in parts]
             flat = [average for parts in averages for average in parts]
-            rule: StepValue[Any] = StepValue(functools.partial(_averaging, group, state))
-            for update in deferred(lambda: sgd_update(flat, squares, [[]], rule)):  # the directions need it at once
+            numbers: StepValue[Any] = StepValue(functools.partial(_averaging, group, state))
+            for update in deferred(lambda: sgd_update(flat, squares, [[]], numbers)):  # the directions need it at once
                 update()
             new = [list(map(Tensor, parts)) for parts in averages]
             steps = [_direction(group, p, g, v) for p, g, v in zip(ready, given, new, strict=True)]
@@ -149,12 +149,12 @@ def _rms(x: Tensor) -> Tensor:
     return (x * x).mean().sqrt()
 
 
-def _averaging(group: Group, state: Mapping[str, Any]) -> SgdRule:
+def _averaging(group: Group, state: Mapping[str, Any]) -> SgdNumbers:
     """The numbers with which `sgd_update` makes (1 - s) V + s x of V and x."""
     share = float(state["step"]) ** group["beta2_decay"]
-    return SgdRule(Decay(shrink=1 - share), -share)
+    return SgdNumbers(Decay(shrink=1 - share), -share)
 
 
-def _step(group: Group, state: Mapping[str, Any]) -> SgdRule:
+def _step(group: Group, state: Mapping[str, Any]) -> SgdNumbers:
     length = min(group["lr"], state["step"] ** -0.5)
-    return SgdRule(Decay(shrink=1 - group["lr"] * group["weight_decay"]), length)
+    return SgdNumbers(Decay(shrink=1 - group["lr"] * group["weight_decay"]), length)

@@ -16,7 +16,7 @@ from alpha.optim.optimizer import Group, Parameters
 __all__ = ["Adagrad"]
 
 
-class AdagradRule(NamedTuple):
+class AdagradNumbers(NamedTuple):
     """The numbers of an Adagrad step."""
 
     decay: Decay
@@ -24,18 +24,18 @@ class AdagradRule(NamedTuple):
     rate: float
 
 
-def _adagrad(rule: AdagradRule, w: Array, g: Array, total: Array) -> None:
+def _adagrad(numbers: AdagradNumbers, w: Array, g: Array, total: Array) -> None:
     """Adagrad (Duchi et al. 2011) in place, as in PyTorch
 
     total = total + g^2;  W -= rate g / (sqrt(total) + eps)
     """
     t = w.dtype.type
-    g = rule.decay.apply(w, g)
+    g = numbers.decay.apply(w, g)
     total += g * g
     work = np.sqrt(total)
-    work += t(rule.eps)
+    work += t(numbers.eps)
     np.divide(g, work, out=work)
-    work *= t(rule.rate)
+    work *= t(numbers.rate)
     w -= work
 
 
@@ -81,6 +81,6 @@ class Adagrad(FusedOptimizer):
             )
         return float(value)
 
-    def _rule(self, group: Group, state: Mapping[str, Any]) -> AdagradRule:
+    def _numbers(self, group: Group, state: Mapping[str, Any]) -> AdagradNumbers:
         rate = group["lr"] / (1 + (state["step"] - 1) * group["lr_decay"])
-        return AdagradRule(Decay.of(group), group["eps"], rate)
+        return AdagradNumbers(Decay.of(group), group["eps"], rate)

@@ -35,23 +35,23 @@ from alpha.optim.optimizer import Group, Parameters
 __all__ = ["AdaMod", "Adam", "AdamW", "Adamax", "NAdam", "RAdam"]
 
 
-def update_moments(rule: Any, g: Array, m: Array, v: Array) -> None:
+def update_moments(numbers: Any, g: Array, m: Array, v: Array) -> None:
     """m = beta1 m + gain1 g;  v = beta2 v + gain2 g^2, in place"""
     t = m.dtype.type
     # The gain comes first: gain g g is finite for larger g than g g is. v + gain (g g - v) would cancel.
-    work = t(rule.gain1) * g
-    m *= t(rule.beta1)
+    work = t(numbers.gain1) * g
+    m *= t(numbers.beta1)
     m += work
-    np.multiply(g, t(rule.gain2), out=work)
+    np.multiply(g, t(numbers.gain2), out=work)
     work *= g
-    v *= t(rule.beta2)
+    v *= t(numbers.beta2)
     v += work
 
 
 # -- Adam and AdamW ---------------------------------------------------------------------------------
 
 
-class AdamRule(NamedTuple):
+class AdamNumbers(NamedTuple):
     """The numbers of an Adam step; `root` and `rate` hold the bias corrections."""
 
     decay: Decay
@@ -64,26 +64,26 @@ class AdamRule(NamedTuple):
     rate: float
 
     @classmethod
-    def of(cls, group: Mapping[str, Any], step: int, decay: Decay) -> AdamRule:
+    def of(cls, group: Mapping[str, Any], step: int, decay: Decay) -> AdamNumbers:
         """The numbers of a group's parameters at their step `step`, which counts from 1."""
         beta1, beta2 = group["betas"]
         rate, root = group["lr"] / (1 - beta1**step), 1 / math.sqrt(1 - beta2**step)
         return cls(decay, beta1, 1 - beta1, beta2, 1 - beta2, root, group["eps"], rate)
 
 
-def _adam(rule: AdamRule, w: Array, g: Array, m: Array, v: Array, largest: Array | None) -> None:
+def _adam(numbers: AdamNumbers, w: Array, g: Array, m: Array, v: Array, largest: Array | None) -> None:
     """Adam (Kingma & Ba 2015) in place, bias-corrected, as in PyTorch
 
     m = beta1 m + gain1 g;  v = beta2 v + gain2 g^2;  W -= rate m / (root sqrt(v) + eps)
     If `largest` is there (AMSGrad), it keeps the largest v so far, which replaces v in the last formula.
     """
     t = w.dtype.type
-    update_moments(rule, rule.decay.apply(w, g), m, v)
+    update_moments(numbers, numbers.decay.apply(w, g), m, v)
     work = np.sqrt(v if largest is None else np.maximum(largest, v, out=largest))
-    work *= t(rule.root)
-    work += t(rule.eps)
+    work *= t(numbers.root)
+    work += t(numbers.eps)
     np.divide(m, work, out=work)
-    work *= t(rule.rate)
+    work *= t(numbers.rate)
     w -= work
 
 
@@ -142,8 +142,8 @@ class Adam(FusedOptimizer):
     def _used_slots(self, group: Mapping[str, Any]) -> tuple[str, ...]:
         return self.slots if group.get("amsgrad") else self.slots[:2]
 
-    def _rule(self, group: Group, state: Mapping[str, Any]) -> AdamRule:
-        return AdamRule.of(group, state["step"], self._decay(group))
+    def _numbers(self, group: Group, state: Mapping[str, Any]) -> AdamNumbers:
+        return AdamNumbers.of(group, state["step"], self._decay(group))
 
     def _decay(self, group: Group) -> Decay:
         return Decay.of(group, group["decoupled_weight_decay"])
@@ -176,7 +176,7 @@ class AdamW(Adam):
 # -- NAdam -----------------------------------------------------------------------------------------
 
 
-class NAdamRule(NamedTuple):
+class NAdamNumbers(NamedTuple):
     """The numbers of an NAdam step; `root`, `rate_g` and `rate_m` hold the bias corrections."""
 
     decay: Decay
@@ -190,18 +190,18 @@ class NAdamRule(NamedTuple):
     rate_m: float
 
 
-def _nadam(rule: NAdamRule, w: Array, g: Array, m: Array, v: Array) -> None:
+def _nadam(numbers: NAdamNumbers, w: Array, g: Array, m: Array, v: Array) -> None:
     """NAdam (Dozat 2016) in place, as in PyTorch
 
     m = beta1 m + gain1 g;  v = beta2 v + gain2 g^2;  W -= (rate_g g + rate_m m) / (root sqrt(v) + eps)
     """
     t = w.dtype.type
-    g = rule.decay.apply(w, g)
-    update_moments(rule, g, m, v)
+    g = numbers.decay.apply(w, g)
+    update_moments(numbers, g, m, v)
     work = np.sqrt(v)
-    work *= t(rule.root)
-    work += t(rule.eps)
-    w -= (t(rule.rate_g) * g + t(rule.rate_m) * m) / work
+    work *= t(numbers.root)
+    work += t(numbers.eps)
+    w -= (t(numbers.rate_g) * g + t(numbers.rate_m) * m) / work
 
 
 def _momentum(group: Mapping[str, Any], step: int) -> float:
@@ -253,10 +253,10 @@ class NAdam(FusedOptimizer):
     def _first_value(self, name: str, group: Group) -> float:
         return 1.0 if name == "mu_product" else 0.0
 
-    def _rule(self, group: Group, state: Mapping[str, Any]) -> NAdamRule:
+    def _numbers(self, group: Group, state: Mapping[str, Any]) -> NAdamNumbers:
         (beta1, beta2), step, product = group["betas"], state["step"], state["mu_product"]
         now, following = _momentum(group, step), _momentum(group, step + 1)
-        return NAdamRule(
+        return NAdamNumbers(
             Decay.of(group, group["decoupled_weight_decay"]),
             *(beta1, 1 - beta1, beta2, 1 - beta2),
             1 / math.sqrt(1 - beta2**step),
@@ -269,7 +269,7 @@ class NAdam(FusedOptimizer):
 # -- RAdam -----------------------------------------------------------------------------------------
 
 
-class RAdamRule(NamedTuple):
+class RAdamNumbers(NamedTuple):
     """The numbers of an RAdam step; `rate` holds the bias corrections and the rectification."""
 
     decay: Decay
@@ -282,19 +282,19 @@ class RAdamRule(NamedTuple):
     adaptive: bool
 
 
-def _radam(rule: RAdamRule, w: Array, g: Array, m: Array, v: Array) -> None:
+def _radam(numbers: RAdamNumbers, w: Array, g: Array, m: Array, v: Array) -> None:
     """RAdam (Liu et al. 2020) in place, as in PyTorch
 
     m = beta1 m + gain1 g;  v = beta2 v + gain2 g^2;  W -= rate m / (sqrt(v) + eps), or rate m if not `adaptive`
     """
     t = w.dtype.type
-    update_moments(rule, rule.decay.apply(w, g), m, v)
+    update_moments(numbers, numbers.decay.apply(w, g), m, v)
     work = m
-    if rule.adaptive:
+    if numbers.adaptive:
         work = np.sqrt(v)
-        work += t(rule.eps)
+        work += t(numbers.eps)
         np.divide(m, work, out=work)
-    w -= t(rule.rate) * work
+    w -= t(numbers.rate) * work
 
 
 @hyper_parameters
@@ -330,7 +330,7 @@ class RAdam(FusedOptimizer):
     in_pytorch: ClassVar[Mapping[str, str] | None] = {"first": "exp_avg", "second": "exp_avg_sq"}
     update = fused_update("radam", _radam)
 
-    def _rule(self, group: Group, state: Mapping[str, Any]) -> RAdamRule:
+    def _numbers(self, group: Group, state: Mapping[str, Any]) -> RAdamNumbers:
         (beta1, beta2), step = group["betas"], state["step"]
         bias1, bias2 = 1 - beta1**step, 1 - beta2**step
         most = 2 / (1 - beta2) - 1
@@ -340,13 +340,13 @@ class RAdam(FusedOptimizer):
             rectified = (length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length)
             rate *= math.sqrt(rectified * bias2)
         decay = Decay.of(group, group["decoupled_weight_decay"])
-        return RAdamRule(decay, beta1, 1 - beta1, beta2, 1 - beta2, group["eps"], rate, adaptive)
+        return RAdamNumbers(decay, beta1, 1 - beta1, beta2, 1 - beta2, group["eps"], rate, adaptive)
 
 
 # -- Adamax ----------------------------------------------------------------------------------------
 
 
-class AdamaxRule(NamedTuple):
+class AdamaxNumbers(NamedTuple):
     """The numbers of an Adamax step; `rate` holds the bias correction."""
 
     decay: Decay
@@ -357,21 +357,21 @@ class AdamaxRule(NamedTuple):
     rate: float
 
 
-def _adamax(rule: AdamaxRule, w: Array, g: Array, m: Array, largest: Array) -> None:
+def _adamax(numbers: AdamaxNumbers, w: Array, g: Array, m: Array, largest: Array) -> None:
     """Adamax (Kingma & Ba 2015) in place, as in PyTorch
 
     m = beta1 m + gain1 g;  largest = max(beta2 largest, |g| + eps);  W -= rate m / largest
     """
     t = w.dtype.type
-    g = rule.decay.apply(w, g)
-    m *= t(rule.beta1)
-    m += t(rule.gain1) * g
+    g = numbers.decay.apply(w, g)
+    m *= t(numbers.beta1)
+    m += t(numbers.gain1) * g
     work = np.abs(g)
-    work += t(rule.eps)
-    largest *= t(rule.beta2)
+    work += t(numbers.eps)
+    largest *= t(numbers.beta2)
     np.maximum(largest, work, out=largest)
     np.divide(m, largest, out=work)
-    work *= t(rule.rate)
+    work *= t(numbers.rate)
     w -= work
 
 
@@ -406,9 +406,9 @@ class Adamax(FusedOptimizer):
     in_pytorch: ClassVar[Mapping[str, str] | None] = {"first": "exp_avg", "largest": "exp_inf"}
     update = fused_update("adamax", _adamax)
 
-    def _rule(self, group: Group, state: Mapping[str, Any]) -> AdamaxRule:
+    def _numbers(self, group: Group, state: Mapping[str, Any]) -> AdamaxNumbers:
         beta1, beta2 = group["betas"]
-        return AdamaxRule(
+        return AdamaxNumbers(
             Decay.of(group), beta1, 1 - beta1, beta2, group["eps"], group["lr"] / (1 - beta1 ** state["step"])
         )
 
@@ -416,7 +416,7 @@ class Adamax(FusedOptimizer):
 # -- AdaMod ----------------------------------------------------------------------------------------
 
 
-class AdaModRule(NamedTuple):
+class AdaModNumbers(NamedTuple):
     """The numbers of an AdaMod step; `root` and `rate` hold the bias corrections."""
 
     decay: Decay
@@ -431,20 +431,20 @@ class AdaModRule(NamedTuple):
     rate: float
 
 
-def _adamod(rule: AdaModRule, w: Array, g: Array, m: Array, v: Array, mean: Array) -> None:
+def _adamod(numbers: AdaModNumbers, w: Array, g: Array, m: Array, v: Array, mean: Array) -> None:
     """AdaMod (Ding et al. 2019) in place, as in Dragon-Alpha
 
     m = beta1 m + gain1 g;  v = beta2 v + gain2 g^2;  r = rate / (root sqrt(v) + eps)
     mean = beta3 mean + gain3 r;  W -= min(r, mean) m
     """
     t = w.dtype.type
-    update_moments(rule, rule.decay.apply(w, g), m, v)
+    update_moments(numbers, numbers.decay.apply(w, g), m, v)
     work = np.sqrt(v)
-    work *= t(rule.root)
-    work += t(rule.eps)
-    np.divide(t(rule.rate), work, out=work)
-    mean *= t(rule.beta3)
-    mean += t(rule.gain3) * work
+    work *= t(numbers.root)
+    work += t(numbers.eps)
+    np.divide(t(numbers.rate), work, out=work)
+    mean *= t(numbers.beta3)
+    mean += t(numbers.gain3) * work
     np.minimum(work, mean, out=work)
     work *= m
     w -= work
@@ -477,8 +477,8 @@ class AdaMod(FusedOptimizer):
     slots: ClassVar[tuple[str, ...]] = ("first", "second", "rate")
     update = fused_update("adamod", _adamod)
 
-    def _rule(self, group: Group, state: Mapping[str, Any]) -> AdaModRule:
+    def _numbers(self, group: Group, state: Mapping[str, Any]) -> AdaModNumbers:
         (beta1, beta2), beta3, step = group["betas"], group["beta3"], state["step"]
         moments = (beta1, 1 - beta1, beta2, 1 - beta2, beta3, 1 - beta3)
         root = 1 / (1 - beta2**step) ** 0.5
-        return AdaModRule(Decay.of(group), *moments, root, group["eps"], group["lr"] / (1 - beta1**step))
+        return AdaModNumbers(Decay.of(group), *moments, root, group["eps"], group["lr"] / (1 - beta1**step))

@@ -16,7 +16,7 @@ from alpha.optim.optimizer import Group, Parameters
 __all__ = ["ASGD"]
 
 
-class ASGDRule(NamedTuple):
+class ASGDNumbers(NamedTuple):
     """The numbers of an ASGD step."""
 
     decay: Decay
@@ -24,18 +24,18 @@ class ASGDRule(NamedTuple):
     mu: float
 
 
-def _asgd(rule: ASGDRule, w: Array, g: Array, mean: Array) -> None:
+def _asgd(numbers: ASGDNumbers, w: Array, g: Array, mean: Array) -> None:
     """Averaged stochastic gradient descent (Polyak & Juditsky 1992) in place, as in PyTorch
 
     W -= eta g;  mean += mu (W - mean), and mean = W if mu is 1
     """
     t = w.dtype.type
-    g = rule.decay.apply(w, g)
-    w -= t(rule.eta) * g
-    if rule.mu == 1:
+    g = numbers.decay.apply(w, g)
+    w -= t(numbers.eta) * g
+    if numbers.mu == 1:
         np.copyto(mean, w)
     else:
-        mean += t(rule.mu) * (w - mean)
+        mean += t(numbers.mu) * (w - mean)
 
 
 @hyper_parameters
@@ -76,11 +76,11 @@ class ASGD(FusedOptimizer):
     follows_in_pytorch: ClassVar[frozenset[str]] = frozenset({"eta", "mu"})
     update = fused_update("asgd", _asgd)
 
-    def _rule(self, group: Group, state: Mapping[str, Any]) -> ASGDRule:
+    def _numbers(self, group: Group, state: Mapping[str, Any]) -> ASGDNumbers:
         before = state["step"] - 1
         eta = _eta(group, before)
         decay = Decay.of(group)._replace(shrink=1 - group["lambd"] * eta)
-        return ASGDRule(decay, eta, 1 / max(1.0, before - group["t0"]) if before else 1.0)
+        return ASGDNumbers(decay, eta, 1 / max(1.0, before - group["t0"]) if before else 1.0)
 
     def _following(self, group: Mapping[str, Any], step: int) -> dict[str, float]:
         return {"eta": _eta(group, step), "mu": 1 / max(1.0, step - group["t0"])}

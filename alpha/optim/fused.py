@@ -64,15 +64,15 @@ class Decay(NamedTuple):
 
 
 def fused_update(name: str, cpu: Callable[..., None]) -> Primitive:
-    """The primitive `<name>_update(parameters, gradients, slots, rule, beside)`, which changes parameters in place.
+    """The primitive `<name>_update(parameters, gradients, slots, numbers, beside)`, which changes parameters in place.
 
     Args:
         name: the kernel is `name` of cuda/optimizer/<name>.cu.
-        cpu: `cpu(rule, w, g, *slots)` updates a chunk of one parameter w, whose gradient g it does not change. Its
+        cpu: `cpu(numbers, w, g, *slots)` updates a chunk of one parameter w, whose gradient g it does not change. Its
             docstring has the formulas.
 
     `slots` has a list of arrays for each state array of a parameter, which change, too. A list is empty if the settings
-    do not need it; `cpu` has None in its place then. `rule` is a `StepValue` of a `NamedTuple` of floats, bools and
+    do not need it; `cpu` has None in its place then. `numbers` is a `StepValue` of a `NamedTuple` of floats, bools and
     `Decay`. `beside` is nothing, or two lists: the copy of each parameter in bfloat16 and its largest magnitude (see
     `MAGNITUDE`), which are written, too; None where one is not wanted. Inside of `deferred` the changes wait.
     """
@@ -81,7 +81,7 @@ def fused_update(name: str, cpu: Callable[..., None]) -> Primitive:
         parameters: list[Array],
         gradients: list[Array],
         slots: Sequence[list[Array]],
-        rule: StepValue[Any],
+        numbers: StepValue[Any],
         beside: Sequence[Sequence[Array | None]] = (),
     ) -> None: ...
 
@@ -94,14 +94,14 @@ def fused_update(name: str, cpu: Callable[..., None]) -> Primitive:
         parameters: list[Array],
         gradients: list[Array],
         slots: Sequence[list[Array]],
-        rule: StepValue[Any],
+        numbers: StepValue[Any],
         beside: Sequence[Sequence[Array | None]] = (),
     ) -> None:
-        numbers, held = rule.now(), [bool(slot) for slot in slots]
+        now, held = numbers.now(), [bool(slot) for slot in slots]
 
         def update(w: Array, g: Array, *arrays: Array) -> None:
             there = iter(arrays)
-            cpu(numbers, w, g, *[next(there) if used else None for used in held])
+            cpu(now, w, g, *[next(there) if used else None for used in held])
 
         def all_chunks() -> None:
             with np.errstate(all="ignore"):
@@ -116,12 +116,12 @@ def fused_update(name: str, cpu: Callable[..., None]) -> Primitive:
         parameters: list[Array],
         gradients: list[Array],
         slots: Sequence[list[Array]],
-        rule: StepValue[Any],
+        numbers: StepValue[Any],
         beside: Sequence[Sequence[Array | None]] = (),
     ) -> None:
         held = sum(1 << index for index, slot in enumerate(slots) if slot)
         arrays = [parameters, gradients, *(slot or parameters for slot in slots)]
-        launch_update(name, arrays, held, rule, _packed, beside or [[None] * len(parameters)] * len(BESIDE))
+        launch_update(name, arrays, held, numbers, _packed, beside or [[None] * len(parameters)] * len(BESIDE))
 
     return result
 
@@ -137,12 +137,12 @@ def _write_beside(w: Array, copy: Array | None, magnitude: Array | None) -> None
 
 
 def update_weights(
-    update: Primitive, weights: list[Tensor], given: list[Array], slots: Sequence[list[Array]], rule: StepValue[Any]
+    update: Primitive, weights: list[Tensor], given: list[Array], slots: Sequence[list[Array]], numbers: StepValue[Any]
 ) -> None:
     """Update weights by `given` (see `fused_update`), and with them what operators have asked for beside them."""
     arrays = [weight.array for weight in weights]
     if isinstance(arrays[0], np.ndarray):
-        update(arrays, given, slots, rule)
+        update(arrays, given, slots, numbers)
         return
     make_room(weights, BESIDE)
     columns = [to_write(arrays, kind) for kind in BESIDE]
@@ -150,25 +150,25 @@ def update_weights(
     for value in written:
         value.note()
     beside = [[None if value is None else value.array for value in column] for column in columns]
-    update(arrays, given, slots, rule, beside if written else ())
+    update(arrays, given, slots, numbers, beside if written else ())
     make(functools.partial(settle, written))
 
 
-def _packed(rule: Any) -> Any:
+def _packed(numbers: Any) -> Any:
     """The struct `Rule` of the kernel."""
-    return np.array(rule, _struct(rule.__class__))[()]
+    return np.array(numbers, _struct(numbers.__class__))[()]
 
 
 @functools.cache
-def _struct(rule: type) -> np.dtype[Any]:
+def _struct(numbers: type) -> np.dtype[Any]:
     """The C++ struct of a `NamedTuple`: a float for a float, an int for a bool, in the same order."""
     kinds: dict[Any, Any] = {float: np.float32, bool: np.int32}
-    fields = [(name, kinds.get(kind) or _struct(kind)) for name, kind in get_type_hints(rule).items()]
+    fields = [(name, kinds.get(kind) or _struct(kind)) for name, kind in get_type_hints(numbers).items()]
     return np.dtype(fields, align=True)
 
 
 class FusedOptimizer(Optimizer):
-    """Base of the optimizers whose update is one kernel: it names `update`, `slots` and `_rule`."""
+    """Base of the optimizers whose update is one kernel: it names `update`, `slots` and `_numbers`."""
 
     update: ClassVar[Primitive]
     per_step: ClassVar[frozenset[str]] = frozenset({"lr", "initial_lr", "momentum", "betas"})
@@ -184,15 +184,15 @@ class FusedOptimizer(Optimizer):
     def _required_slots(self, group: Mapping[str, Any]) -> tuple[str, ...]:
         return self._used_slots(group)
 
-    def _rule(self, group: Group, state: Mapping[str, Any]) -> Any:
+    def _numbers(self, group: Group, state: Mapping[str, Any]) -> Any:
         """The numbers of a step of parameters of one age, one of which has this `state`."""
         raise TypeError(f"{self._name} defines no update")
 
     def _update(self, group: Group, ready: list[Tensor]) -> None:
-        self._launch(group, ready, self._rule)
+        self._launch(group, ready, self._numbers)
 
-    def _launch(self, group: Group, ready: list[Tensor], rule: Callable[[Group, Mapping[str, Any]], Any]) -> None:
+    def _launch(self, group: Group, ready: list[Tensor], numbers_of: Callable[[Group, Mapping[str, Any]], Any]) -> None:
         used = self._used_slots(group)
         slots = [self._slots(name, ready, group) if name in used else [] for name in self.slots]
-        numbers = StepValue(lambda: rule(group, self.state[ready[0]]))
+        numbers = StepValue(lambda: numbers_of(group, self.state[ready[0]]))
         update_weights(type(self).update, ready, gradients(ready), slots, numbers)

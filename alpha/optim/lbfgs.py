@@ -276,7 +276,7 @@ class LBFGS(Optimizer):
             grad = p.grad
             if grad is None:
                 grad = Tensor(p.device.zeros(p.shape, p.dtype))
-            self._fits(p, grad)
+            self._check_gradient(p, grad)
             parts.append(grad.reshape(-1))
         return cat(parts) if len(parts) > 1 else parts[0].clone()
 

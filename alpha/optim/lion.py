@@ -16,7 +16,7 @@ from alpha.optim.optimizer import Group, Parameters
 __all__ = ["Lion"]
 
 
-class LionRule(NamedTuple):
+class LionNumbers(NamedTuple):
     """The numbers of a Lion step."""
 
     decay: Decay
@@ -27,16 +27,16 @@ class LionRule(NamedTuple):
     lr: float
 
 
-def _lion(rule: LionRule, w: Array, g: Array, m: Array) -> None:
+def _lion(numbers: LionNumbers, w: Array, g: Array, m: Array) -> None:
     """Lion (Chen et al. 2023) in place
 
     W -= lr sign(beta1 m + gain1 g);  m = beta2 m + gain2 g
     """
     t = w.dtype.type
-    g = rule.decay.apply(w, g)
-    w -= t(rule.lr) * np.sign(t(rule.beta1) * m + t(rule.gain1) * g)
-    m *= t(rule.beta2)
-    m += t(rule.gain2) * g
+    g = numbers.decay.apply(w, g)
+    w -= t(numbers.lr) * np.sign(t(numbers.beta1) * m + t(numbers.gain1) * g)
+    m *= t(numbers.beta2)
+    m += t(numbers.gain2) * g
 
 
 @hyper_parameters
@@ -64,6 +64,6 @@ class Lion(FusedOptimizer):
     slots: ClassVar[tuple[str, ...]] = ("first",)
     update = fused_update("lion", _lion)
 
-    def _rule(self, group: Group, state: Mapping[str, Any]) -> LionRule:
+    def _numbers(self, group: Group, state: Mapping[str, Any]) -> LionNumbers:
         beta1, beta2 = group["betas"]
-        return LionRule(Decay.of(group, decoupled=True), beta1, 1 - beta1, beta2, 1 - beta2, group["lr"])
+        return LionNumbers(Decay.of(group, decoupled=True), beta1, 1 - beta1, beta2, 1 - beta2, group["lr"])

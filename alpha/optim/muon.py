@@ -61,7 +61,7 @@ SMALL = 1 << 20  # elements of a matrix whose products take less time than their
 MOST = 1 << 22  # elements of a stack of small matrices, with the zeros beside them
 
 
-class MuonRule(NamedTuple):
+class MuonNumbers(NamedTuple):
     """The numbers of a step that change from step to step."""
 
     rate: float
@@ -111,7 +111,7 @@ def muon_update(
     ratios: list[float],
     momentum: float,
     fixed_norm: bool,
-    rule: StepValue[MuonRule],
+    numbers: StepValue[MuonNumbers],
 ) -> None:
     """W = shrink W - rate ratio X_i;  v = momentum v + (1 - momentum) g, in place   X (D, M, N)
 
@@ -153,9 +153,9 @@ def _(
     ratios: list[float],
     momentum: float,
     fixed_norm: bool,
-    rule: StepValue[MuonRule],
+    numbers: StepValue[MuonNumbers],
 ) -> None:
-    numbers = rule.now()
+    now = numbers.now()
 
     @np.errstate(all="ignore")
     def update() -> None:
@@ -164,8 +164,8 @@ def _(
             norm = _norm(w) if fixed_norm else 0
             if norm > 0:
                 w *= t(math.sqrt(rows)) / norm
-            w *= t(numbers.shrink)
-            w -= t(numbers.rate * ratio) * x[:rows, :columns].reshape(w.shape)
+            w *= t(now.shrink)
+            w -= t(now.rate * ratio) * x[:rows, :columns].reshape(w.shape)
             v *= t(momentum)
             v += t(1 - momentum) * g
 
@@ -202,14 +202,14 @@ def _(
     ratios: list[float],
     momentum: float,
     fixed_norm: bool,
-    rule: StepValue[MuonRule],
+    numbers: StepValue[MuonNumbers],
 ) -> None:
     device = X.device
     table, chunks = _table(parameters, velocities, gradients, X, ratios)
-    numbers, address = device.step_value(rule, lambda rule: np.array(tuple(rule), RULE)[()])
+    packed, address = device.step_value(numbers, lambda now: np.array(tuple(now), RULE)[()])
     plan = _plan(chunks, X.dtype, *(["norms of W"] if fixed_norm else []), "muon")
     plan.prepare(device)
-    operands = {"momentum": np.float32(momentum), "gain": np.float32(1 - momentum), "rule": numbers, "address": address}
+    operands = {"momentum": np.float32(momentum), "gain": np.float32(1 - momentum), "rule": packed, "address": address}
     if fixed_norm:
         operands["parts"] = device.empty((chunks,), np.dtype(np.float64))
     held = parameters, velocities, gradients, X  # live until then: the table has only their addresses
@@ -220,7 +220,7 @@ def _(
     make(launch)
 
 
-RULE = np.dtype([(name, FLOAT32) for name in MuonRule._fields], align=True)
+RULE = np.dtype([(name, FLOAT32) for name in MuonNumbers._fields], align=True)  # the struct `Rule` of the kernel
 
 
 def _table(
@@ -358,14 +358,14 @@ class Muon(Optimizer):
         ]
         shapes = [matrix_shape(w) for w, _, _ in work]
         on_cuda = bool(work) and not isinstance(work[0][0], np.ndarray)
-        rule = StepValue(lambda: MuonRule(group["lr"], 1 - group["lr"] * group["weight_decay"]))
+        numbers = StepValue(lambda: MuonNumbers(group["lr"], 1 - group["lr"] * group["weight_decay"]))
         # products of a batch in float32 are not as fast as those of single matrices
-        for numbers in stacks(shapes, together=on_cuda and precision != "float32"):
-            parameters, given, held = map(list, zip(*(work[i] for i in numbers), strict=True))
-            shape = tuple(map(max, zip(*(shapes[i] for i in numbers), strict=True)))
+        for members in stacks(shapes, together=on_cuda and precision != "float32"):
+            parameters, given, held = map(list, zip(*(work[i] for i in members), strict=True))
+            shape = tuple(map(max, zip(*(shapes[i] for i in members), strict=True)))
             kind = parameters[0].dtype
             dtype = product_type("Muon", precision, kind, kind, on_cuda)
             X = muon_stack(held, given, shape, p, q, group["eps"], dtype)
             X = orthogonalized(X, group["ns_coefficients"], group["ns_steps"], precision)
-            ratios = [ratio(*shapes[i]) for i in numbers]
-            muon_update(parameters, given, held, X, ratios, momentum, group["fixed_norm"], rule)
+            ratios = [ratio(*shapes[i]) for i in members]
+            muon_update(parameters, given, held, X, ratios, momentum, group["fixed_norm"], numbers)

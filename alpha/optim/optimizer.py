@@ -219,7 +219,11 @@ class Optimizer:
         loss = None if closure is None else closure()
         work: list[tuple[Group, list[Tensor]]] = []
         for group in self.param_groups:
-            ready = [p for p in group["params"] if (grad := p.grad) is not None and self._fits(p, grad)]
+            ready = []
+            for parameter in group["params"]:
+                if (grad := parameter.grad) is not None:
+                    self._check_gradient(parameter, grad)
+                    ready.append(parameter)
             work.append((group, ready))
         if any_shares():
             self._check_shares()
@@ -237,7 +241,7 @@ class Optimizer:
         parts = [version for parameter in ready if (version := parameter._version).unaware is not None]
         for version in parts:
             version.check_writable(name)
-        restore = kept(self.state, ready)
+        restore = snapshot(self.state, ready)
         try:
             updates = self._prepared(work, ready)
         except BaseException:
@@ -257,7 +261,7 @@ class Optimizer:
         """Count the step; the updates of all groups, which need no more memory."""
         states = iter(self._count(work))
         # a replay of a captured step is a step, too
-        again(partial(self._count, work), partial(kept, self.state, ready))
+        again(partial(self._count, work), partial(snapshot, self.state, ready))
 
         def ask() -> None:
             for group, parameters in work:
@@ -298,17 +302,17 @@ class Optimizer:
                     "ranks may have its gradient; step that one, or drop it before the backward pass"
                 )
 
-    def _fits(self, parameter: Tensor, grad: Tensor) -> bool:
+    def _check_gradient(self, parameter: Tensor, grad: Tensor) -> None:
+        """Refuse a gradient of another shape, dtype or device than its parameter."""
         if parameter._version.unaware is not None or grad._version.unaware is not None:  # copies of parts
             parameter._version.refresh()
             grad._version.refresh()
         own, other = parameter.array, grad.array
-        if own.shape == other.shape and own.dtype == other.dtype and type(own) is type(other):
-            return True
-        raise GradientError(
-            f"{self._name}: a gradient is {grad.dtype.name} {grad.shape} on {grad.device.name}, "
-            f"its parameter {parameter.dtype.name} {parameter.shape} on {parameter.device.name}"
-        )
+        if own.shape != other.shape or own.dtype != other.dtype or type(own) is not type(other):
+            raise GradientError(
+                f"{self._name}: a gradient is {grad.dtype.name} {grad.shape} on {grad.device.name}, "
+                f"its parameter {parameter.dtype.name} {parameter.shape} on {parameter.device.name}"
+            )
 
     # -- what a subclass defines: the update, and the arrays of a parameter ------------------------
 
@@ -452,8 +456,8 @@ def gradients(ready: list[Tensor]) -> list[Array]:
     return [grad.array for p in ready if (grad := p.grad) is not None]
 
 
-def kept(states: dict[Tensor, dict[str, Any]], parameters: list[Tensor]) -> Callable[[], None]:
-    """Note the states of parameters, which are about to change; what goes back to them."""
+def snapshot(states: dict[Tensor, dict[str, Any]], parameters: list[Tensor]) -> Callable[[], None]:
+    """Copy the states of these parameters, and return a function that restores them."""
     held = [states.get(parameter) for parameter in parameters]
     before = [None if slots is None else slots.copy() for slots in held]
 

@@ -16,7 +16,7 @@ from alpha.optim.optimizer import Group, Parameters
 __all__ = ["RMSprop"]
 
 
-class RMSpropRule(NamedTuple):
+class RMSpropNumbers(NamedTuple):
     """The numbers of an RMSprop step."""
 
     decay: Decay
@@ -27,30 +27,30 @@ class RMSpropRule(NamedTuple):
     lr: float
 
 
-def _rmsprop(rule: RMSpropRule, w: Array, g: Array, v: Array, velocity: Array | None, mean: Array | None) -> None:
+def _rmsprop(numbers: RMSpropNumbers, w: Array, g: Array, v: Array, velocity: Array | None, mean: Array | None) -> None:
     """RMSprop (Tieleman & Hinton 2012) in place, as in PyTorch
 
     v = alpha v + gain g^2;  mean = alpha mean + gain g;  d = g / (sqrt(v - mean^2) + eps), without a mean sqrt(v)
     velocity = momentum velocity + d;  W -= lr velocity, without a velocity lr d
     """
     t = w.dtype.type
-    g = rule.decay.apply(w, g)
-    v *= t(rule.alpha)
-    v += t(rule.gain) * g * g
+    g = numbers.decay.apply(w, g)
+    v *= t(numbers.alpha)
+    v += t(numbers.gain) * g * g
     variance = v
     if mean is not None:
-        mean *= t(rule.alpha)
-        mean += t(rule.gain) * g
+        mean *= t(numbers.alpha)
+        mean += t(numbers.gain) * g
         variance = v - mean * mean
         np.copyto(variance, 0, where=variance < 0)  # it is negative by rounding only
     work = np.sqrt(variance)
-    work += t(rule.eps)
+    work += t(numbers.eps)
     np.divide(g, work, out=work)
     if velocity is not None:
-        velocity *= t(rule.momentum)
+        velocity *= t(numbers.momentum)
         velocity += work
         work = velocity
-    w -= t(rule.lr) * work
+    w -= t(numbers.lr) * work
 
 
 @hyper_parameters
@@ -96,6 +96,6 @@ class RMSprop(FusedOptimizer):
         used = ("second", "velocity" if group.get("momentum", 0) > 0 else "", "mean" if group.get("centered") else "")
         return tuple(filter(None, used))
 
-    def _rule(self, group: Group, state: Mapping[str, Any]) -> RMSpropRule:
+    def _numbers(self, group: Group, state: Mapping[str, Any]) -> RMSpropNumbers:
         alpha: float = group["alpha"]
-        return RMSpropRule(Decay.of(group), alpha, 1 - alpha, group["eps"], group["momentum"], group["lr"])
+        return RMSpropNumbers(Decay.of(group), alpha, 1 - alpha, group["eps"], group["momentum"], group["lr"])

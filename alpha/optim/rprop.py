@@ -16,7 +16,7 @@ from alpha.optim.optimizer import Group, Parameters
 __all__ = ["Rprop"]
 
 
-class RpropRule(NamedTuple):
+class RpropNumbers(NamedTuple):
     """The numbers of an Rprop step."""
 
     decay: Decay
@@ -26,17 +26,17 @@ class RpropRule(NamedTuple):
     most: float
 
 
-def _rprop(rule: RpropRule, w: Array, g: Array, before: Array, length: Array) -> None:
+def _rprop(numbers: RpropNumbers, w: Array, g: Array, before: Array, length: Array) -> None:
     """Resilient propagation (Riedmiller & Braun 1993) in place, as in PyTorch
 
     turn = sign(g before);  length = min(max(length f, least), most), f being bigger, smaller or 1 by the turn
     g = 0 where the turn is negative;  W -= sign(g) length;  before = g
     """
     t = w.dtype.type
-    g = rule.decay.apply(w, g)
+    g = numbers.decay.apply(w, g)
     turn = np.sign(g * before)
-    length *= np.where(turn > 0, t(rule.bigger), np.where(turn < 0, t(rule.smaller), t(1)))
-    np.clip(length, t(rule.least), t(rule.most), out=length)
+    length *= np.where(turn > 0, t(numbers.bigger), np.where(turn < 0, t(numbers.smaller), t(1)))
+    np.clip(length, t(numbers.least), t(numbers.most), out=length)
     np.copyto(before, np.where(turn < 0, t(0), g))
     w -= np.sign(before) * length
 
@@ -92,5 +92,5 @@ class Rprop(FusedOptimizer):
     def _first_value(self, name: str, group: Group) -> float:
         return float(group["lr"]) if name == "length" else 0.0
 
-    def _rule(self, group: Group, state: Mapping[str, Any]) -> RpropRule:
-        return RpropRule(Decay(-1.0 if group["maximize"] else 1.0), *group["etas"], *group["step_sizes"])
+    def _numbers(self, group: Group, state: Mapping[str, Any]) -> RpropNumbers:
+        return RpropNumbers(Decay(-1.0 if group["maximize"] else 1.0), *group["etas"], *group["step_sizes"])

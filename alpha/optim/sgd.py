@@ -15,7 +15,7 @@ from alpha.optim.optimizer import Group, Parameters
 __all__ = ["SGD", "Momentum"]
 
 
-class SgdRule(NamedTuple):
+class SgdNumbers(NamedTuple):
     """The numbers of an SGD step."""
 
     decay: Decay
@@ -25,18 +25,18 @@ class SgdRule(NamedTuple):
     nesterov: bool = False
 
 
-def _sgd(rule: SgdRule, w: Array, g: Array, v: Array | None) -> None:
+def _sgd(numbers: SgdNumbers, w: Array, g: Array, v: Array | None) -> None:
     """SGD in place, as in PyTorch
 
     v = momentum v + gain g;  W -= rate v, or rate (g + momentum v) if `nesterov`; without velocities W -= rate g
     """
     t = w.dtype.type
-    g = rule.decay.apply(w, g)
+    g = numbers.decay.apply(w, g)
     if v is not None:
-        v *= t(rule.momentum)
-        v += g if rule.gain == 1 else t(rule.gain) * g
-        g = g + t(rule.momentum) * v if rule.nesterov else v
-    w -= t(rule.rate) * g
+        v *= t(numbers.momentum)
+        v += g if numbers.gain == 1 else t(numbers.gain) * g
+        g = g + t(numbers.momentum) * v if numbers.nesterov else v
+    w -= t(numbers.rate) * g
 
 
 sgd_update = fused_update("sgd", _sgd)
@@ -106,12 +106,12 @@ class SGD(FusedOptimizer):
                 for parameter in group["params"]:
                     self.state.get(parameter, {}).pop("velocity", None)
 
-    def _rule(self, group: Group, state: Mapping[str, Any]) -> SgdRule:
-        return SgdRule(Decay.of(group), group["lr"], group["momentum"], 1 - group["dampening"], group["nesterov"])
+    def _numbers(self, group: Group, state: Mapping[str, Any]) -> SgdNumbers:
+        return SgdNumbers(Decay.of(group), group["lr"], group["momentum"], 1 - group["dampening"], group["nesterov"])
 
-    def _first_rule(self, group: Group, state: Mapping[str, Any]) -> SgdRule:
+    def _first_numbers(self, group: Group, state: Mapping[str, Any]) -> SgdNumbers:
         """The first gradient enters the velocity without dampening."""
-        return self._rule(group, state)._replace(gain=1.0)
+        return self._numbers(group, state)._replace(gain=1.0)
 
     def _update(self, group: Group, ready: list[Tensor]) -> None:
         if not group["momentum"] or group["dampening"] == 0:  # zeros are a right first velocity: momentum 0 + g = g
@@ -120,9 +120,9 @@ class SGD(FusedOptimizer):
         started = [p for p in ready if "velocity" in self.state[p]]
         fresh = [p for p in ready if "velocity" not in self.state[p]]
         if started:
-            self._launch(group, started, self._rule)
+            self._launch(group, started, self._numbers)
         if fresh:
-            self._launch(group, fresh, self._first_rule)
+            self._launch(group, fresh, self._first_numbers)
 
 
 @hyper_parameters
@@ -150,6 +150,6 @@ class Momentum(FusedOptimizer):
     slots: ClassVar[tuple[str, ...]] = ("velocity",)
     update = sgd_update
 
-    def _rule(self, group: Group, state: Mapping[str, Any]) -> SgdRule:
+    def _numbers(self, group: Group, state: Mapping[str, Any]) -> SgdNumbers:
         beta: float = group["beta"]
-        return SgdRule(Decay.of(group), group["lr"] / (1 - beta ** state["step"]), beta, 1 - beta)
+        return SgdNumbers(Decay.of(group), group["lr"] / (1 - beta ** state["step"]), beta, 1 - beta)

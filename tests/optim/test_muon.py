@@ -11,7 +11,7 @@ from helpers import assert_close
 import alpha
 from alpha import nn, optim
 from alpha.core.numerics import BFLOAT16, FLOAT32
-from alpha.optim.muon import MuonRule, muon_stack, muon_update, stacks
+from alpha.optim.muon import MuonNumbers, muon_stack, muon_update, stacks
 from alpha.runtime.recording import StepValue
 
 SHAPES = [
@@ -114,9 +114,9 @@ def test_an_update_from_a_stack(dtype: Any) -> None:
     X = rng.standard_normal((4, 400, 64)).astype(dtype)
     device = alpha.get_device("cuda")
     there = [[*map(device.upload, values)] for values in (w, g, v)]
-    rule = StepValue.fixed(MuonRule(0.1, 0.9))
-    muon_update(*there, device.upload(X), [1.0, 2.0, 0.5, 1.0], 0.75, True, rule)
-    muon_update(w, g, v, X.astype(np.float32), [1.0, 2.0, 0.5, 1.0], 0.75, True, rule)
+    numbers = StepValue.fixed(MuonNumbers(0.1, 0.9))
+    muon_update(*there, device.upload(X), [1.0, 2.0, 0.5, 1.0], 0.75, True, numbers)
+    muon_update(w, g, v, X.astype(np.float32), [1.0, 2.0, 0.5, 1.0], 0.75, True, numbers)
     for given, expected in zip(there, (w, g, v), strict=True):
         for a, b in zip(given, expected, strict=True):
             assert_close(device.download(a), b, 8)

@@ -24,7 +24,7 @@ from alpha.ops.kernel.views import View
 from alpha.ops.noise.dropout import Outcome
 from alpha.ops.normalization.batch_norm_pool import Columns
 from alpha.ops.pooling.pool_shape import PoolShape
-from alpha.optim.muon import MuonRule
+from alpha.optim.muon import MuonNumbers
 from alpha.runtime.recording import StepValue
 
 _rng = np.random.default_rng(0)
@@ -146,7 +146,7 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
             [1.0, 2.0],
             0.75,
             fixed_norm,
-            StepValue.fixed(MuonRule(0.1, 0.9)),
+            StepValue.fixed(MuonNumbers(0.1, 0.9)),
         )
         for fixed_norm in (False, True)
     ],

@@ -11,9 +11,9 @@ from helpers import assert_close
 import alpha
 from alpha.core.primitive import shares_memory
 from alpha.ops.kernel.multi_tensor import CHUNK, CONSTANTS, MOST_LISTS, TABLES, table_writer
-from alpha.optim.adam import AdamRule, adam_update
+from alpha.optim.adam import AdamNumbers, adam_update
 from alpha.optim.fused import Decay
-from alpha.optim.sgd import SgdRule, sgd_update
+from alpha.optim.sgd import SgdNumbers, sgd_update
 from alpha.runtime import recording
 from alpha.runtime.recording import StepValue
 
@@ -23,7 +23,7 @@ ADAM = [(decay, decoupled) for decay in (0.0, 0.1) for decoupled in (False, True
 SGD = [(0.0, False, 0.0), (0.9, False, 0.0), (0.9, True, 0.01), (0.0, False, 0.1)]
 
 
-PLAIN_SGD = StepValue.fixed(SgdRule(Decay(), 1.0))
+PLAIN_SGD = StepValue.fixed(SgdNumbers(Decay(), 1.0))
 
 
 def _device_table(device: Any, addresses: tuple[tuple[int, ...], ...], sizes: tuple[int, ...]) -> Any:
@@ -64,8 +64,8 @@ def test_adam_as_in_pytorch(device: str, decay: float, decoupled: bool) -> None:
     for step in range(STEPS):
         gradients = upload(device, arrays(10 + step))
         decays = Decay(shrink=1 - 0.01 * decay) if decoupled else Decay(l2=decay)
-        rule = AdamRule.of({"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-6}, step + 1, decays)
-        adam_update(parameters, gradients, [first, second, []], StepValue.fixed(rule))
+        numbers = AdamNumbers.of({"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-6}, step + 1, decays)
+        adam_update(parameters, gradients, [first, second, []], StepValue.fixed(numbers))
     name = "AdamW" if decoupled else "Adam"
     compare(device, parameters, torch_steps(lambda optim, ps: getattr(optim, name)(ps, 0.01, (0.8, 0.95), 1e-6, decay)))
 
@@ -77,8 +77,8 @@ def test_sgd_as_in_pytorch(device: str, momentum: float, nesterov: bool, decay: 
     velocities = upload(device, [np.zeros_like(v) for v in arrays(0)]) if momentum else []
     for step in range(STEPS):
         gradients = upload(device, arrays(10 + step))
-        rule = SgdRule(Decay(l2=decay), 0.05, momentum, 1.0, nesterov)
-        sgd_update(parameters, gradients, [velocities], StepValue.fixed(rule))
+        numbers = SgdNumbers(Decay(l2=decay), 0.05, momentum, 1.0, nesterov)
+        sgd_update(parameters, gradients, [velocities], StepValue.fixed(numbers))
     compare(device, parameters, torch_steps(lambda optim, ps: optim.SGD(ps, 0.05, momentum, 0, decay, nesterov)))
 
 
