@@ -258,7 +258,7 @@ class Optimizer:
                 version.bump(name)
 
     def _prepared(self, work: list[tuple[Group, list[Tensor]]], ready: list[Tensor]) -> list[Update]:
-        """Count the step; the updates of all groups, which need no more memory."""
+        """Count the step, and return the updates of all groups. They need no more memory."""
         states = iter(self._count(work))
         # a replay of a captured step is a step, too
         again(partial(self._count, work), partial(snapshot, self.state, ready))
@@ -277,7 +277,7 @@ class Optimizer:
         return deferred(ask)
 
     def _count(self, work: list[tuple[Group, list[Tensor]]]) -> list[dict[str, Any]]:
-        """Count a step of these parameters, after a check of its hyper-parameters; their states."""
+        """Check the hyper-parameters of a step, count it for these parameters, and return their states."""
         for group, _ in work:
             self._check(group)
         states = []

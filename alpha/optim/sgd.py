@@ -110,7 +110,7 @@ class SGD(FusedOptimizer):
         return SgdNumbers(Decay.of(group), group["lr"], group["momentum"], 1 - group["dampening"], group["nesterov"])
 
     def _first_numbers(self, group: Group, state: Mapping[str, Any]) -> SgdNumbers:
-        """The first gradient enters the velocity without dampening."""
+        """The numbers of a first step, whose gradient enters the velocity without dampening."""
         return self._numbers(group, state)._replace(gain=1.0)
 
     def _update(self, group: Group, ready: list[Tensor]) -> None:

@@ -26,7 +26,7 @@ def uploaded(parameter: Tensor, value: NDArray[Any]) -> Array:
 
 
 def check_form(name: str, state: Mapping[str, Any]) -> None:
-    """TypeError if an optimizer's state is no dict, and CheckpointError if a part of it that holds others is none."""
+    """TypeError if an optimizer's state is no dict, CheckpointError if a part of it has a wrong type."""
     if not isinstance(state, Mapping):
         raise TypeError(f"{name}: the state is a {type_name(state)}, not a dict; give what state_dict() returned")
     slots, groups = state.get("state", {}), state.get("param_groups", [])
@@ -141,7 +141,7 @@ def _index(key: Any) -> int | None:
 
 
 def for_checkpoint(value: Any) -> Any:
-    """A value of the state on the host: an array, or what is none, as it is."""
+    """Copy an array of the state to the host and return it; return any other value as it is."""
     if isinstance(value, Tensor):
         return value.numpy()
     return on_host(value) if hasattr(value, "nbytes") else value
