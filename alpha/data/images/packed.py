@@ -18,7 +18,7 @@ from alpha.data.images.decoding import Decoder, Size, each
 from alpha.data.images.image_files import shown
 from alpha.data.images.image_folder import damage, size_of, threads_of
 from alpha.data.images.listing import EXTENSIONS, Listing, Samples, endings_of, error_rule, listed, warn_of
-from alpha.data.images.packed_file import Contents, Part, Rows, needed_bytes, part_of, read_contents
+from alpha.data.images.packed_file import Contents, Part, Rows, check_replaceable, needed_bytes, part_of, read_contents
 from alpha.data.source import data_dir
 from alpha.errors import DataError
 from alpha.runtime.activity import busy
@@ -38,7 +38,8 @@ class PackedImages(ArrayDataset):
     file, one of them makes it and the others wait.
 
     A file is used again if the folder has the same images of the same sizes in bytes and times of change, in the same
-    classes, and if it is whole. Otherwise it is made anew, with a warning that says why.
+    classes, and if it is whole. Otherwise it is made anew, with a warning that says why. A file of another kind
+    is never overwritten.
 
     Args:
         root: a folder as `ImageFolder` takes it.
@@ -61,7 +62,8 @@ class PackedImages(ArrayDataset):
 
     Raises:
         DataError: the folder or an image cannot be read, as by `ImageFolder`; the disk has too little room, which is
-            known before the work begins; or, when it is read, an image in the file is damaged.
+            known before the work begins; `path` has a file of another kind; or, when it is read, an image in the file
+            is damaged.
     """
 
     def __init__(
@@ -184,6 +186,7 @@ def _made(path: Path, task: _Task, check: bool | None) -> tuple[Contents, Rows]:
                     continue
                 found = _right(path, task, check)
                 if isinstance(found, str):
+                    _check_replaceable(path)
                     if path.exists():
                         warnings.warn(f"{shown(path)}: {found}; it is made anew", RuntimeWarning, stacklevel=4)
                     task.pack(part)
@@ -191,6 +194,13 @@ def _made(path: Path, task: _Task, check: bool | None) -> tuple[Contents, Rows]:
         except OSError as error:
             raise DataError(f"{shown(path)}: cannot be written: {error.strerror or error}") from error
     return found
+
+
+def _check_replaceable(path: Path) -> None:
+    try:
+        check_replaceable(path)
+    except DataError as error:
+        raise DataError(f"{shown(path)}: {error}") from error
 
 
 def _right(path: Path, task: _Task, check: bool | None) -> tuple[Contents, Rows] | str:

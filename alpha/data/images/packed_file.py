@@ -14,6 +14,7 @@ import math
 import mmap
 import os
 import shutil
+import stat
 import struct
 import warnings
 import zlib
@@ -76,6 +77,7 @@ def read_contents(path: Path) -> Contents:
         DataError: it is missing, not a packed file, or not whole; the message does not name it.
     """
     try:
+        _check_regular(path)
         with path.open("rb") as file:
             start = file.read(_START.size + _START_CRC.size)
             if len(start) < _START.size + _START_CRC.size or not start.startswith(_MAGIC):
@@ -101,6 +103,31 @@ def read_contents(path: Path) -> Contents:
     labels = np.frombuffer(rest, np.int32, count)
     checksums = np.frombuffer(rest, np.uint32, count, 4 * count)
     return Contents((count, height, width, 3), labels, checksums, _about(rest[8 * count :]), crc)
+
+
+def check_replaceable(path: Path) -> None:
+    """Raises DataError, which does not name the file, unless it is missing, empty or a packed file, whole or damaged.
+
+    Only such a file may be made anew: any other one belongs to somebody.
+    """
+    try:
+        _check_regular(path)
+        with path.open("rb") as file:
+            start = file.read(len(_MAGIC))
+    except FileNotFoundError:
+        return
+    if not _MAGIC.startswith(start):
+        raise DataError(
+            f"is no file of packed images, so it is not overwritten; give another path=, or remove it{note(path)}"
+        )
+
+
+def _check_regular(path: Path) -> None:
+    """Raises DataError for what is no file; opening a pipe would wait for its writer."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe, a socket or a device"
+        raise DataError(f"is {kind}, not a file; give the path of a file")
 
 
 def _about(text: bytes) -> dict[str, Any]:
@@ -285,6 +312,13 @@ def part_of(path: Path) -> Iterator[Part | None]:
         if not _is_at(file, name):
             yield None
             return
+        if any(start := file.read(len(_MAGIC))) and not _MAGIC.startswith(
+            start
+        ):  # one that is not whole has zeros there
+            raise DataError(
+                f"{shown(name)}: is to be written under this name first, and is the file of somebody else; "
+                "give another path=, or remove it"
+            )
         part = Part(path, name, file)
         try:
             yield part

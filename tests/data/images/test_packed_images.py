@@ -200,7 +200,7 @@ DAMAGES: dict[str, tuple[Any, str]] = {
     "cut off at the beginning": (lambda path: os.truncate(path, 10), "is no whole file of packed images"),
     "longer": (lambda path: path.write_bytes(path.read_bytes() + b"x"), r"has [\d,]+ bytes, expected \d"),
     "empty": (lambda path: path.write_bytes(b""), "is no whole file of packed images"),
-    "another file": (lambda path: path.write_bytes(b"PK\3\4" + bytes(9999)), "is no whole file of packed images"),
+    "cut off in the first word": (lambda path: os.truncate(path, 3), "is no whole file of packed images"),
 }
 
 
@@ -215,6 +215,31 @@ def test_a_damaged_file_is_made_anew(photos: Path, path: Path, kind: str) -> Non
         data = PackedImages(photos, SIZE, path)
     assert same(data, photos)
     assert same(PackedImages(photos, SIZE, path), photos)
+
+
+@pytest.mark.parametrize("content", [b"My thesis", b"x", b"PK\3\4" + bytes(9999), bytes(99), b"ALPHAPK2" + bytes(99)])
+@pytest.mark.parametrize("ending", ["", ".part"])
+def test_a_file_of_somebody_else_is_never_overwritten(photos: Path, path: Path, content: bytes, ending: str) -> None:
+    if ending and not any(content):  # which a process that was killed leaves
+        return
+    other = path.with_name(path.name + ending)
+    other.write_bytes(content)
+    os.utime(other, ns=(5, 5))
+    with pytest.raises(DataError, match=rf"photos\.alpha{ending}: is .* give another path=, or remove it"):
+        PackedImages(photos, SIZE, path)
+    assert (other.read_bytes(), other.stat().st_mtime_ns) == (content, 5)
+    assert entries(path.parent) == sorted(["photos", other.name])
+    other.unlink()
+    assert same(PackedImages(photos, SIZE, path), photos)
+
+
+@pytest.mark.parametrize("kind", ["a folder", "a pipe, a socket or a device"])
+def test_what_is_no_file_is_refused_before_the_work_begins(photos: Path, path: Path, kind: str) -> None:
+    path.mkdir() if kind == "a folder" else os.mkfifo(path)
+    for make in (lambda: PackedImages(photos, SIZE, path), lambda: PackedImages.load(path)):
+        with pytest.raises(DataError, match=rf"photos\.alpha: is {kind}, not a file; give the path of a file"):
+            make()
+    assert entries(path.parent) == ["photos", "photos.alpha"]
 
 
 def made_up(count: int, size: tuple[int, int], rest: bytes, pixels: int) -> bytes:
