@@ -181,6 +181,9 @@ def classes_of(dataset: Any) -> tuple[str, ...]:
 
     They are its list or tuple `classes` of different texts, or those of what a Subset or a ConcatDataset is made of,
     also PyTorch's.
+
+    Raises:
+        DataError: parts of a ConcatDataset name other classes, so that one label means one class or another.
     """
     names: Any = None
     with suppress(Exception):  # of a program's own class
@@ -188,10 +191,26 @@ def classes_of(dataset: Any) -> tuple[str, ...]:
     if names is None and hasattr(dataset, "indices") and getattr(dataset, "dataset", dataset) is not dataset:
         return classes_of(dataset.dataset)
     if names is None and isinstance(getattr(dataset, "datasets", None), list):
-        found = {classes_of(part) for part in dataset.datasets}
-        return found.pop() if len(found) == 1 else ()
+        found = [classes_of(part) for part in dataset.datasets]
+        if isinstance(dataset, (ConcatDataset, ChainDataset)) or hasattr(dataset, "cumulative_sizes"):
+            _check_same_classes(type(dataset).__name__, found)
+        return found[0] if len(set(found)) == 1 else ()
     named = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
     return tuple(names) if named and len(set(names)) == len(names) else ()
+
+
+def _check_same_classes(owner: str, classes: list[tuple[str, ...]]) -> None:
+    named = [(number, names) for number, names in enumerate(classes) if names]
+    for number, names in named:
+        first, wanted = named[0]
+        if names != wanted:
+            place = next((i for i, pair in enumerate(zip(names, wanted, strict=False)) if len(set(pair)) > 1), None)
+            differ = "" if place is None else f"; class {place} is {names[place]!r} and {wanted[place]!r}"
+            raise DataError(
+                f"{owner}: data set {number} has {len(names)} classes, data set {first} has {len(wanted)}{differ}. "
+                "Labels are the numbers of classes, so all parts need the same ones in the same order; if only the "
+                "names differ, give them the same `classes`"
+            )
 
 
 def in_threads(dataset: Any) -> bool:
@@ -348,11 +367,12 @@ class ConcatDataset(Dataset[Any]):
     """The items of several datasets, one dataset after another.
 
     Raises:
-        DataError: there are none, or one of them has no indices.
+        DataError: there are none, one of them has no indices, or two of them name other `classes`.
     """
 
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = _indexed("ConcatDataset", datasets)
+        classes_of(self)
 
     @property
     def cumulative_sizes(self) -> list[int]:
@@ -449,6 +469,7 @@ class ChainDataset(IterableDataset[Any]):
         for dataset in self.datasets:
             if not isinstance(dataset, IterableDataset):
                 raise DataError(f"ChainDataset: a {type(dataset).__name__} is no IterableDataset")
+        classes_of(self)
 
     def __iter__(self) -> Iterator[Any]:
         for dataset in self.datasets:

@@ -197,6 +197,44 @@ def test_one_after_another() -> None:
     assert batch[1][0].tolist() == [7, 8, 3]
 
 
+@pytest.mark.parametrize(
+    ("second", "reason"),
+    [
+        (("dog", "cat", "owl"), "has 3 classes, data set 0 has 3; class 0 is 'dog' and 'cat'"),
+        (("cat", "dog"), "has 2 classes, data set 0 has 3. Labels are the numbers of classes"),
+        (("cat", "dog", "owl", "pig"), "has 4 classes, data set 0 has 3. Labels"),
+    ],
+)
+def test_parts_with_other_classes_are_not_joined(second: tuple[str, ...], reason: str) -> None:
+    def named(*names: str) -> ArrayDataset:
+        return ArrayDataset(np.zeros((2, 2, 2, 3), np.uint8), np.array([0, 1]), names)
+
+    first, other, unnamed = named("cat", "dog", "owl"), named(*second), named()
+    for number, parts in (
+        (1, [first, other]),
+        (1, [first, Subset(other, [0])]),
+        (2, [first, unnamed, other]),
+        (1, [first + first, other + other]),
+    ):
+        with pytest.raises(DataError, match=f"ConcatDataset: data set {number} {reason}"):
+            ConcatDataset(parts)
+    for dataset, label in ((first, 1), (unnamed, 1)):
+        assert (first + dataset)[3][1] == label
+
+
+def test_streams_with_other_classes_are_not_joined() -> None:
+    class Stream(IterableDataset[int]):
+        def __init__(self, *classes: str) -> None:
+            self.classes = classes
+
+        def __iter__(self) -> Iterator[int]:
+            return iter([0, 1])
+
+    assert list(Stream("a", "b") + Stream("a", "b") + Stream()) == [0, 1] * 3
+    with pytest.raises(DataError, match=r"ChainDataset: data set 1 has 2 classes, .* class 0 is 'b' and 'a'"):
+        Stream("a", "b") + Stream("b", "a")
+
+
 def test_side_by_side() -> None:
     pair, named = StackDataset(Whole(0, 3), Squares(3)), StackDataset(x=Whole(0, 3), y=Whole(5, 3))
     assert pair[1][1][1] == 1

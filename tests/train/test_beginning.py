@@ -343,7 +343,7 @@ class Unnamed(ArrayDataset):
     "dataset",
     [
         Grouped(images(NAMES)),
-        ConcatDataset([images(NAMES), images(("a", "b", "c"))]),
+        ConcatDataset([images(NAMES), images()]),
         Unnamed(images().images, LABELS),
         *[type("Own", (TensorDataset,), {"classes": names})(images().images, LABELS) for names in (LABELS, "abc", 3)],
         type("Own", (TensorDataset,), {"classes": ["cat", "bee"] * 12})(images().images, LABELS),
@@ -361,7 +361,11 @@ def test_data_sets_of_pytorch() -> None:
     named = images(NAMES)
     for dataset in (data.Subset(named, [0, 1]), data.ConcatDataset([named, data.Subset(named, [2])])):
         assert classes_of(dataset) == NAMES
-    assert classes_of(data.ConcatDataset([named, images(("a", "b", "c"))])) == ()
+    mixed = DataLoader(data.ConcatDataset([named, images(("a", "b", "c"))]), 8)
+    with pytest.raises(
+        DataError, match=r"ConcatDataset: data set 1 has 3 classes, data set 0 has .* class 0 is 'a' and"
+    ):
+        trainer_of(network()).fit(mixed, epochs=1, show=None)
 
 
 def test_own_names_come_first() -> None:
