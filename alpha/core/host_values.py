@@ -28,6 +28,14 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
     return result if result.isnative else result.newbyteorder("=")
 
 
+MASKED = "is a masked array, and its mask would be lost; give the values that are meant, by its filled(value)"
+
+
+def is_masked(value: Any) -> bool:
+    """True if the value is one of numpy's masked arrays, which become plain ones without a word."""
+    return isinstance(value, np.ma.MaskedArray)
+
+
 def is_torch(value: Any) -> bool:
     """True if the value is a tensor of PyTorch; PyTorch need not be installed."""
     return type(value).__module__.partition(".")[0] == "torch"
@@ -38,8 +46,10 @@ def host_array(data: Any) -> npt.NDArray[Any]:
 
     Raises:
         ShapeError: lists side by side have other lengths.
-        TypeError: numpy cannot read the values.
+        TypeError: numpy cannot read the values, or they are masked.
     """
+    if is_masked(data):
+        raise TypeError(f"tensor: the argument {MASKED}")
     if is_torch(data):
         data = data.detach().cpu()
         if str(data.dtype) == "torch.bfloat16":  # which numpy has not

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from alpha.autograd.versions import array_of
+from alpha.core.host_values import DTYPES, MASKED, is_masked
 from alpha.core.tensor import Tensor
 from alpha.errors import DataError
 
+_NO_TENSOR = (
+    f"which no tensor has, and a batch with tensors has only them; expected {', '.join(DTYPES)}, or what is widened to "
+    "these"
+)
+_EXACT = {"float16": 11, "float32": 24, "float64": 53, "complex64": 24, "complex128": 53}  # bits of whole numbers
 _WIDER = {"int8": "int32", "int16": "int32", "uint16": "int32", "uint32": "int64", "float16": "float32"}
 
 
@@ -26,7 +32,9 @@ def default_collate(batch: Sequence[Any]) -> Any:
     be called on each; tensors have no int8, int16, uint16, uint32 and float16, which are widened.
 
     Raises:
-        DataError: the items differ in structure or shape, or have other elements; it names the first one by its index.
+        DataError: the items differ in structure or shape, or have other elements; whole numbers would be rounded, since
+            no dtype holds them beside those of other items; or an item has a tensor, and an array of a dtype that no
+            tensor has. It names the first such item by its index.
     """
     return collate(batch, range(len(batch)))
 
@@ -35,8 +43,9 @@ def collate(items: Sequence[Any], indices: Sequence[Any]) -> Any:
     """Batch as `default_collate` makes it; messages name an item by its index."""
     if not len(items):
         raise DataError("DataLoader: a batch of no items cannot be stacked")
-    batch = _column(items, indices, "")
-    return with_tensors(batch) if any(map(_has_tensor, items)) else batch
+    tensors = any(map(_has_tensor, items))
+    batch = _column(items, indices, "", tensors)
+    return with_tensors(batch) if tensors else batch
 
 
 def widened(values: NDArray[Any]) -> NDArray[Any]:
@@ -82,7 +91,7 @@ def merged(batches: Sequence[Any], order: NDArray[np.int64]) -> Any:
             f"ConcatDataset: batches of shapes {', '.join(str(array.shape) for array in arrays)} cannot be joined; "
             "the items need one shape"
         )
-    joined = np.concatenate(arrays)[order]
+    joined = _joined(np.concatenate, arrays, tensors, lambda number: f"ConcatDataset: batch {number}")[order]
     return Tensor(widened(joined)) if tensors else joined
 
 
@@ -99,10 +108,15 @@ def _has_tensor(item: Any) -> bool:
 
 
 def _as_tensor(leaf: Any) -> Any:
-    return Tensor(np.ascontiguousarray(widened(leaf)).reshape(leaf.shape)) if isinstance(leaf, np.ndarray) else leaf
+    if not isinstance(leaf, np.ndarray):
+        return leaf
+    values = widened(leaf)
+    if values.dtype.name not in DTYPES:
+        raise DataError(f"dataset: an array has dtype {leaf.dtype.name}, {_NO_TENSOR}")
+    return Tensor(np.ascontiguousarray(values).reshape(leaf.shape))
 
 
-def _column(items: Sequence[Any], indices: Sequence[Any], place: str) -> Any:
+def _column(items: Sequence[Any], indices: Sequence[Any], place: str, tensors: bool) -> Any:
     """The batch of the values that stand at one place of all items."""
     first = items[0]
     if isinstance(first, (str, bytes)):
@@ -116,15 +130,16 @@ def _column(items: Sequence[Any], indices: Sequence[Any], place: str) -> Any:
                     f"DataLoader: item {index}{place} has the keys {sorted(map(str, item))}, "
                     f"item {indices[0]} {sorted(map(str, first))}"
                 )
-        return {name: _column([item[name] for item in items], indices, f"{place}, {name!r}") for name in first}
+        return {name: _column([item[name] for item in items], indices, f"{place}, {name!r}", tensors) for name in first}
     if not isinstance(first, (tuple, list)):
-        return _stack(items, indices, place)
+        return _stack(items, indices, place, tensors)
     for item, index in zip(items, indices, strict=True):
         if not isinstance(item, (tuple, list)) or len(item) != len(first):
             found = f"has {len(item)}" if isinstance(item, (tuple, list)) else f"is of type {type(item).__name__}"
             raise DataError(f"DataLoader: item {index}{place} {found}, item {indices[0]} has {len(first)} elements")
     columns = [
-        _column(column, indices, f"{place}, element {number}") for number, column in enumerate(zip(*items, strict=True))
+        _column(column, indices, f"{place}, element {number}", tensors)
+        for number, column in enumerate(zip(*items, strict=True))
     ]
     return _tuple_like(first, columns) if isinstance(first, tuple) else tuple(columns)
 
@@ -137,19 +152,88 @@ def _require(items: Sequence[Any], indices: Sequence[Any], place: str, kind: Any
             )
 
 
-def _stack(values: Sequence[Any], indices: Sequence[Any], place: str) -> NDArray[Any]:
-    if all(type(value) in (bool, int, float) for value in values):
-        return np.array(values, np.float32 if float in map(type, values) else None)
+def _stack(values: Sequence[Any], indices: Sequence[Any], place: str, tensors: bool) -> NDArray[Any]:
+    if (kinds := set(map(type, values))) <= {bool, int, float}:
+        return _of_numbers(values, kinds, indices, place)
     arrays = [_on_host(value, f"item {index}{place}") for value, index in zip(values, indices, strict=True)]
     for array, index in zip(arrays, indices, strict=True):
         if array.shape != arrays[0].shape:
             raise DataError(
                 f"DataLoader: item {index}{place} has shape {array.shape}, item {indices[0]} {arrays[0].shape}"
             )
-    return np.stack(arrays)
+    return _joined(np.stack, arrays, tensors, lambda number: f"DataLoader: item {indices[number]}{place}")
+
+
+def _of_numbers(values: Sequence[Any], kinds: set[type], indices: Sequence[Any], place: str) -> NDArray[Any]:
+    """Array of Python's numbers."""
+    dtype = np.dtype("float32" if float in kinds else "int64" if int in kinds else "bool")
+    if int not in kinds or (len(kinds) == 1 and -(2**63) <= min(values) <= max(values) < 2**63):
+        return np.array(values, dtype)
+    for value, index in zip(values, indices, strict=True):
+        if type(value) is int and not (-(2**63) <= value < 2**63 if dtype.kind == "i" else abs(value) <= 2**24):
+            raise DataError(f"DataLoader: item {index}{place} is {value}, {_rounded(dtype)}")
+    return np.array(values, dtype)
+
+
+def _joined(
+    join: Callable[[Any], NDArray[Any]], arrays: list[NDArray[Any]], tensors: bool, name: Callable[[int], str]
+) -> NDArray[Any]:
+    """Arrays as one, in which each value is what it was; `name(number)` is what messages call an array.
+
+    Args:
+        tensors: the result is to become a tensor.
+
+    Raises:
+        DataError: no dtype holds the values of all, or none that a tensor has.
+    """
+    dtypes = {array.dtype for array in arrays}
+    try:
+        values = join(arrays)
+    except TypeError as error:  # numpy has no common dtype
+        raise DataError(f"{name(0)} and others are of {_names(dtypes)}, which cannot be joined") from error
+    if len(dtypes) > 1 or values.dtype.kind == "O" or (tensors and _wide(values.dtype) not in DTYPES):
+        for number, array in enumerate(arrays):
+            _check_kept(array, values.dtype, tensors, name(number), dtypes)
+    return values
+
+
+def _check_kept(
+    array: NDArray[Any], dtype: np.dtype[Any], tensors: bool, name: str, dtypes: set[np.dtype[Any]]
+) -> None:
+    """Raises DataError if values change when their array is joined with those of `dtypes` to one of `dtype`."""
+    if array.dtype.kind == "O":
+        raise DataError(f"{name} has dtype object, which is no array of numbers; collate_fn may stack it")
+    if tensors and _wide(array.dtype) not in DTYPES:
+        raise DataError(f"{name} has dtype {array.dtype.name}, {_NO_TENSOR}")
+    if array.dtype.kind != dtype.kind and dtype.kind not in "biufcV":
+        raise DataError(f"{name} has dtype {array.dtype.name}, beside {_names(dtypes)}; all need one")
+    if array.dtype.kind in "iu" and dtype.kind in "fcV" and array.size:
+        largest = max(int(array.max()), int(array.min()), key=abs)
+        if abs(largest) > 2 ** _EXACT.get(dtype.name, 8):
+            raise DataError(
+                f"{name} has {largest}, {_rounded(dtype)}: it has dtype {array.dtype.name}, beside {_names(dtypes)}"
+            )
+
+
+def _wide(dtype: np.dtype[Any]) -> str:
+    return _WIDER.get(dtype.name, dtype.name)
+
+
+def _names(dtypes: set[np.dtype[Any]]) -> str:
+    return " and ".join(sorted(dtype.name for dtype in dtypes))
+
+
+def _rounded(dtype: np.dtype[Any]) -> str:
+    if dtype.kind == "i":
+        return f"which {dtype.name} cannot hold; give it as a string, or by a collate_fn"
+    return f"which would be rounded to {dtype.name} in the batch; give all items one dtype that holds them"
 
 
 def _on_host(value: Any, name: str) -> NDArray[Any]:
+    if type(value) is np.ndarray:
+        return value
+    if is_masked(value):
+        raise DataError(f"DataLoader: {name} {MASKED}")
     if isinstance(value, (np.ndarray, np.generic, bool, int, float)):
         return np.asarray(value, np.float32 if type(value) is float else None)
     if not hasattr(value, "numpy"):  # which tensors have

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from alpha.autograd.versions import array_of
 from alpha.core import rng
 from alpha.core.generators import Generator
+from alpha.core.host_values import MASKED, is_masked
 from alpha.core.tensor import Tensor
 from alpha.data.checks import indices_of, seed_of
 from alpha.data.collate import collate, mapped, merged, with_tensors
@@ -267,6 +268,8 @@ def _array(name: str, values: Any) -> NDArray[Any]:
         values = array_of(values)
     if not isinstance(values, np.ndarray) or not values.ndim:
         raise DataError(f"dataset: {name} are no numpy array (N, ..) but a {type(values).__name__}")
+    if is_masked(values):
+        raise DataError(f"dataset: the array of {name} {MASKED}")
     return values
 
 
@@ -277,7 +280,7 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
     gradients flow to them.
 
     Raises:
-        DataError: there are none, or they differ in length.
+        DataError: there are none, they differ in length, or one of them has a dtype that no tensor has beside tensors.
 
     Examples:
         >>> import alpha
@@ -292,6 +295,8 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
             if not isinstance(values, (Tensor, np.ndarray)) or not values.ndim:
                 found = "has no axis" if isinstance(values, (Tensor, np.ndarray)) else f"is a {type(values).__name__}"
                 raise DataError(f"TensorDataset: argument {number} {found}; expected a tensor or an array (N, ..)")
+            if is_masked(values):
+                raise DataError(f"TensorDataset: argument {number} {MASKED}")
         if not tensors or any(len(values) != len(tensors[0]) for values in tensors):
             shapes = ", ".join(str(values.shape) for values in tensors)
             raise DataError(f"TensorDataset: expected tensors of one length  ({shapes or 'there are none'})")

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
 
-from alpha.core.host_values import DTYPES, WIDER
+from alpha.core.host_values import DTYPES, MASKED, WIDER, is_masked
 from alpha.core.numerics import BFLOAT16
 from alpha.core.origins import LAYOUTS, layout_of, mark, unmark
 from alpha.core.tensor import Tensor, tensor
@@ -226,6 +226,8 @@ def _packed(value: Any, where: str, arrays: _Arrays, around: tuple[Any, ...] = (
         if (origin := layout_of(value)) != "NHWC":
             found["layout"] = origin
         return {**found, "requires_grad": value.requires_grad, "parameter": isinstance(value, Parameter)}
+    if is_masked(value):
+        raise TypeError(f"save: {where} {MASKED}")
     if isinstance(value, (np.ndarray, np.generic)):
         return {KIND: "array", "values": put(np.asarray(value)), "scalar": isinstance(value, np.generic)}
     if any(value is part for part in around):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 import alpha
-from alpha.data import DataLoader, default_collate
+from alpha.data import ArrayDataset, DataLoader, TensorDataset, default_collate
 from alpha.data.collate import merged
 from alpha.errors import DataError
 
@@ -78,6 +80,86 @@ def test_batches_own_their_memory() -> None:
 def test_no_items() -> None:
     with pytest.raises(DataError, match="a batch of no items cannot be stacked"):
         default_collate([])
+
+
+WRONG: list[tuple[list[Any], str]] = [
+    ([1, 2**63 + 1], r"item 1 is 9223372036854775809, which int64 cannot hold"),
+    ([2**70, 1], r"item 0 is 1180591620717411303424, which int64 cannot hold"),
+    ([True, -(2**63) - 1], r"item 1 is -9223372036854775809, which int64"),
+    ([2**63 + 1], r"item 0 is 9223372036854775809, which int64"),
+    ([0.5, 2**24 + 1], r"item 1 is 16777217, which would be rounded to float32"),
+    ([0.5, -(2**1100)], r"item 1 is -\d+, which would be rounded to float32"),
+    ([np.uint64(2**63 + 1), np.int64(1)], r"item 0 has 9223372036854775809, which would be rounded to float64"),
+    ([np.float32(1), np.int64(2**53 + 1)], r"item 1 has 9007199254740993, .* dtype int64, beside float32 and int64"),
+    ([np.zeros(2, np.int64), np.array([0, 2**64 - 1], np.uint64)], r"item 1 has 18446744073709551615, .* float64"),
+    ([np.array([1, None]), np.array([1, 2])], r"item 0 has dtype object, which is no array of numbers"),
+    ([np.array([1, 2]), np.array(["a", "b"])], r"item 0 has dtype int64, beside int64 and str32; all need one"),
+    ([np.ma.array([1, 2], mask=[0, 1])] * 2, r"item 0 is a masked array, and its mask would be lost"),
+    ([np.ones(2), np.ma.array([1, 2])], r"item 1 is a masked array"),
+]
+
+
+@pytest.mark.parametrize("place", ["", ", element 1", ", 'x'"])
+def test_what_no_dtype_holds_is_refused(place: str) -> None:
+    for values, reason in WRONG:
+        items: list[Any] = {"": values, ", element 1": [(0, v) for v in values], ", 'x'": [{"x": v} for v in values]}[
+            place
+        ]
+        number, rest = reason[:6], reason[6:]
+        with pytest.raises(DataError, match=f"DataLoader: {number}{place}{rest}"):
+            default_collate(items)
+
+
+def test_whole_numbers_that_fit_are_kept() -> None:
+    for values in ([2**63 - 1, -(2**63)], [True, 2], [np.uint64(2**53), np.int64(-1)], [0.5, -(2**24)], [2**24, 1.0]):
+        assert default_collate(values).tolist() == values
+    many = default_collate([np.uint64(2**64 - 1)] * 2)
+    assert (many.dtype, many.tolist()) == (np.uint64, [2**64 - 1] * 2)
+
+
+@pytest.mark.parametrize(
+    "value", [np.zeros(2, np.uint64), np.complex64(1j), np.array(["a", "b"]), np.zeros(1, "M8[s]"), np.longdouble(1)]
+)
+def test_a_batch_of_tensors_has_only_dtypes_of_tensors(value: Any) -> None:
+    name = re.escape(value.dtype.name)
+    assert np.asarray(default_collate([value, value])).dtype == value.dtype
+    for item, place in (
+        ((alpha.ones(1), value), ", element 1"),
+        ({"a": alpha.ones(1), "b": (value,)}, ", 'b', element 0"),
+    ):
+        with pytest.raises(DataError, match=f"item 0{place} has dtype {name}, which no tensor has, .*expected float32"):
+            default_collate([item, item])
+    with pytest.raises(DataError, match=f"item 1 has dtype {name}, |item 0 has dtype uint8, beside|cannot be joined"):
+        default_collate([alpha.zeros(*value.shape, dtype="uint8"), value])
+    with pytest.raises(DataError, match=f"has dtype {name}, which no tensor has"):
+        TensorDataset(alpha.ones(2), np.broadcast_to(value, (2, *value.shape)))
+    with pytest.raises(DataError, match=f"batch 1 has dtype {name}, which|cannot be joined|float32, beside"):
+        merged([alpha.zeros(2, *value.shape), np.broadcast_to(value, (2, *value.shape))], np.arange(4))
+
+
+def test_batches_are_joined_without_rounding() -> None:
+    batches = [np.array([1]), np.array([2**63 + 1], np.uint64)]
+    with pytest.raises(DataError, match=r"ConcatDataset: batch 1 has 9223372036854775809, which would be rounded"):
+        merged(batches, np.arange(2))
+    assert merged([batches[0], np.array([2], np.uint8)], np.arange(2)).tolist() == [1, 2]
+
+
+def test_masks_are_not_lost(tmp_path: Path) -> None:
+    masked = np.ma.array([[1.0], [2.0]], mask=[[0], [1]])
+    for take in (
+        lambda: ArrayDataset(masked, np.zeros(2)),
+        lambda: ArrayDataset(np.zeros(2), masked),
+        lambda: TensorDataset(masked),
+        lambda: alpha.tensor(masked),
+        lambda: alpha.as_tensor(masked),
+        lambda: alpha.from_numpy(masked),
+        lambda: alpha.tensor(np.ma.masked),
+        lambda: alpha.save({"x": [masked]}, tmp_path / "x"),
+        lambda: merged([masked, masked], np.arange(4)),
+    ):
+        with pytest.raises((DataError, TypeError), match=r"is a masked array, .* by its filled\(value\)"):
+            take()
+    assert not list(tmp_path.iterdir())
 
 
 def test_strings_in_a_loader() -> None:

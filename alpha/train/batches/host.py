@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alpha.autograd.versions import array_of
+from alpha.core.host_values import DTYPES, MASKED, is_masked
 from alpha.core.numerics import is_floating
 from alpha.core.rng import fresh_seed
 from alpha.core.tensor import Tensor
@@ -212,11 +213,13 @@ def parts_of(batch: Any, count: int) -> list[Any]:
 def _array(values: Any) -> NDArray[Any]:
     if isinstance(values, Tensor):
         return array_of(values) if isinstance(values.array, np.ndarray) else values.numpy()
-    array = np.asarray(values)
-    if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
-        found = repr(values)
+    array = widened(np.asarray(values))
+    if is_masked(values):
+        raise DataError(f"Trainer: an array in a batch of the loader {MASKED}")
+    if array.dtype.name not in DTYPES:
+        found = f"{array.dtype.name}, {values!r}" if array.dtype.kind in "biufc" else repr(values)
         raise DataError(
             f"Trainer: a batch of the loader holds a {type(values).__name__}, {found[:40]}{'..' * (len(found) > 40)}, "
             "which is no array of numbers; leave it out by a collate_fn"
         )
-    return widened(array)
+    return array
