@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -53,9 +54,29 @@ def only_offered(owner: str, **arguments: tuple[Any, Any]) -> None:
             raise DataError(f"{owner}: {name}={value!r} is not offered; only {offered!r}")
 
 
+def index_of(owner: str, index: Any) -> int:
+    """An index as an int."""
+    if type(index) is int:
+        return index
+    try:
+        if isinstance(index, (bool, np.bool_)) or "bool" in str(getattr(index, "dtype", "")):
+            raise TypeError
+        return operator.index(index)
+    except TypeError:
+        raise DataError(f"{owner}: an index is {index!r}, expected a whole number") from None
+
+
 def indices_of(owner: str, indices: Any, count: int | None = None) -> NDArray[np.int64]:
     """Indices (M,) as an array; `count` is the length of the dataset, and negative ones count from its end."""
-    values = np.asarray(indices if hasattr(indices, "__array__") else list(indices))
+    try:
+        given = indices if hasattr(indices, "__array__") else list(indices)
+    except TypeError:
+        raise DataError(
+            f"{owner}: indices are {indices!r}, expected whole numbers (M,), as a list or a range"
+        ) from None
+    if isinstance(given, list) and not {bool, np.bool_}.isdisjoint(map(type, given)):
+        given = np.zeros(len(given), bool)  # numpy makes numbers of bools that stand beside numbers
+    values = np.asarray(given)
     if not values.size:
         return np.zeros(0, np.int64)
     if values.ndim != 1 or values.dtype.kind not in "iu":

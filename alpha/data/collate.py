@@ -68,6 +68,25 @@ def mapped(batch: Any, change: Any) -> Any:
     return change(batch)
 
 
+def wrong_length(batch: Any, count: int, place: str = "") -> str:
+    """Text that names the first part of a batch that has not `count` items, and says how many; empty if all have.
+
+    What has no length is no part of items. A list is a part, or else a structure of arrays.
+    """
+    if isinstance(batch, Mapping):
+        parts = [(f"{place}, {name!r}", part) for name, part in batch.items()]
+    elif isinstance(batch, tuple) or (isinstance(batch, list) and len(batch) != count and _of_arrays(batch)):
+        parts = [(f"{place}, element {number}", part) for number, part in enumerate(batch)]
+    else:
+        shape = (len(batch),) if isinstance(batch, list) else getattr(batch, "shape", ())
+        return f"the batch{place} has {shape[0]} items" if shape and shape[0] != count else ""
+    return next(filter(None, (wrong_length(part, count, name) for name, part in parts)), "")
+
+
+def _of_arrays(values: list[Any]) -> bool:
+    return any(isinstance(value, (Mapping, tuple, list)) or getattr(value, "shape", ()) for value in values)
+
+
 def merged(batches: Sequence[Any], order: NDArray[np.int64]) -> Any:
     """One batch of several of the same structure, its items in this order of those that stand one after another.
 

@@ -16,8 +16,8 @@ from alpha.core import rng
 from alpha.core.generators import Generator
 from alpha.core.host_values import MASKED, is_masked
 from alpha.core.tensor import Tensor
-from alpha.data.checks import indices_of, seed_of
-from alpha.data.collate import collate, mapped, merged, with_tensors
+from alpha.data.checks import index_of, indices_of, seed_of
+from alpha.data.collate import collate, mapped, merged, with_tensors, wrong_length
 from alpha.data.samplers import SPLIT, permutation, raw
 from alpha.errors import DataError
 
@@ -29,8 +29,8 @@ class Dataset(Generic[T]):
     """The base of datasets: a subclass has `__len__`, and `__getitem__(index)` or `batch(indices)`, or both.
 
     `batch(indices)` gives the batch of `indices` (B,) int64 at once: images (B, H, W, C) uint8 and labels (B,) int32,
-    or what the model takes. Without it the loader stacks items. If a subclass overrides only one of them,
-    that one is called. `a + b` is a `ConcatDataset`.
+    or what the model takes; each array and each list in it has B items. Without it the loader stacks items. If a
+    subclass overrides only one of them, that one is called. `a + b` is a `ConcatDataset`.
 
     Attributes:
         in_threads: whether items and batches may be made in other threads than the caller's. If it is False, the loader
@@ -157,7 +157,7 @@ def item_of(dataset: Any, index: Any) -> Any:
     way = min(found, key=found.__getitem__)
     if way == "batch":
         return _from_batch(dataset, index)
-    return dataset.__getitems__([index])[0] if way == "__getitems__" else dataset[index]
+    return items_from(dataset, [index])[0] if way == "__getitems__" else dataset[index]
 
 
 _NOWHERE = 1 << 30
@@ -174,7 +174,29 @@ def _distance(dataset: Any, name: str) -> int:
 
 
 def _from_batch(dataset: Any, index: Any) -> Any:
-    return mapped(dataset.batch(np.array([index], np.int64)), lambda values: values[0])
+    place = index_of(type(dataset).__name__, index)
+    return mapped(batch_from(dataset, np.array([place], np.int64)), lambda values: values[0])
+
+
+def batch_from(dataset: Any, indices: NDArray[np.int64]) -> Any:
+    """The batch that a dataset hands out; DataError unless each part of it has an item for each of the indices (B,)."""
+    batch = dataset.batch(indices)
+    if wrong := wrong_length(batch, len(indices)):
+        raise DataError(
+            f"{type(dataset).__name__}.batch: {wrong} for {len(indices)} indices; it must have one for each"
+        )
+    return batch
+
+
+def items_from(dataset: Any, places: list[Any]) -> list[Any]:
+    """The items that a dataset hands out by `__getitems__`; DataError unless there is one for each of the places."""
+    found = list(dataset.__getitems__(places))
+    if len(found) != len(places):
+        raise DataError(
+            f"{type(dataset).__name__}.__getitems__: it gives {len(found)} items for {len(places)} indices; it must "
+            "give one for each"
+        )
+    return found
 
 
 def classes_of(dataset: Any) -> tuple[str, ...]:
@@ -332,8 +354,8 @@ def batch_of(dataset: Any, indices: NDArray[np.int64]) -> Any:
     """The batch of indices (B,), which a dataset hands out or whose items are stacked."""
     way, places = way_of(dataset), [int(index) for index in indices]
     if way == "batch":
-        return dataset.batch(indices)
-    items = dataset.__getitems__(places) if way == "__getitems__" else [item_of(dataset, place) for place in places]
+        return batch_from(dataset, indices)
+    items = items_from(dataset, places) if way == "__getitems__" else [item_of(dataset, place) for place in places]
     return collate(items, places)
 
 
@@ -361,7 +383,7 @@ class Subset(Dataset[Any]):
         return len(self.indices)
 
     def __getitem__(self, index: Any) -> Any:
-        return item_of(self.dataset, int(self.indices[index]))
+        return item_of(self.dataset, int(self.indices[index_of("Subset", index)]))
 
     def batch(self, indices: NDArray[np.int64]) -> Any:
         """The batch of the dataset within   indices (B,), which count in the subset"""
@@ -397,12 +419,12 @@ class ConcatDataset(Dataset[Any]):
         return sum(map(len, self.datasets))
 
     def __getitem__(self, index: Any) -> Any:
-        which, local = self._locate(np.array([index], np.int64))
+        which, local = self._locate(np.array([index_of("ConcatDataset", index)], np.int64))
         return item_of(self.datasets[which[0]], int(local[0]))
 
     def batch(self, indices: NDArray[np.int64]) -> Any:
         """One batch of the batches that the datasets make of their parts of the indices   indices (B,)"""
-        which, local = self._locate(np.asarray(indices, np.int64))
+        which, local = self._locate(indices_of("ConcatDataset", indices))
         used = np.unique(which)
         parts = [batch_of(self.datasets[number], local[which == number]) for number in used]
         if len(parts) == 1:

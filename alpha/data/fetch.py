@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import operator
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from numbers import Number
 from queue import Empty, Queue
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from alpha.core import rng
-from alpha.data.checks import say_where
+from alpha.data.checks import index_of, indices_of, say_where
 from alpha.data.collate import collate
-from alpha.data.dataset import item_of, way_of
+from alpha.data.dataset import batch_from, item_of, items_from, way_of
+from alpha.errors import DataError
 
 T = TypeVar("T")
 
@@ -51,7 +52,7 @@ def recipe_of(dataset: Any, collate_fn: Callable[[Any], Any] | None, single: boo
         )
     if collate_fn is None and way_of(dataset) == "batch":
         return Recipe(
-            lambda indices: [(indices, partial(dataset.batch, np.asarray(indices, np.int64)))],
+            lambda indices: [(indices, partial(batch_from, dataset, indices_of("DataLoader", _given(indices))))],
             lambda results, _: results[0],
             True,
         )
@@ -61,19 +62,26 @@ def recipe_of(dataset: Any, collate_fn: Callable[[Any], Any] | None, single: boo
 
     if way_of(dataset, ("__getitems__", "__getitem__")) == "__getitems__":
         return Recipe(
-            lambda indices: [(indices, partial(dataset.__getitems__, list(map(_index, indices))))],
+            lambda indices: [(indices, partial(items_from, dataset, list(map(_index, _given(indices)))))],
             lambda results, indices: stack(results[0], indices),
             True,
         )
-    return Recipe(lambda indices: list(map(item, indices)), stack, False)
+    return Recipe(lambda indices: list(map(item, _given(indices))), stack, False)
 
 
 def _index(index: Any) -> Any:
-    """An index as Python's int; what is no whole number, such as a key, stays as it is."""
-    try:
-        return operator.index(index)
-    except TypeError:
+    """An index as Python's int; a key, such as a text, stays as it is, and another number is a DataError."""
+    if type(index) is int:
         return index
+    is_key = isinstance(index, (str, bytes)) or not (isinstance(index, Number) or hasattr(index, "dtype"))
+    return index if is_key else index_of("DataLoader", index)
+
+
+def _given(indices: Any) -> Any:
+    """The indices of a batch; DataError if they are none, as one index is."""
+    if isinstance(indices, (str, bytes)) or not hasattr(indices, "__iter__"):
+        raise DataError(f"DataLoader: batch_sampler gives {indices!r}, expected the indices of a batch, as a list")
+    return indices
 
 
 class Draws(NamedTuple):
@@ -161,7 +169,7 @@ def named(asked: Any) -> str:
     """The index, or the indices, of a call."""
     if not isinstance(asked, (list, tuple, np.ndarray)):
         return f"item {asked!r}"
-    few = [str(_index(index)) for index in asked[:8]]
+    few = [str(index) for index in asked[:8]]
     rest = f", .. ({len(asked)} in all)" if len(asked) > len(few) else ""
     return f"the batch of items {', '.join(few)}{rest}"
 

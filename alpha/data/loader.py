@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alpha.core import generators, rng
-from alpha.data.checks import flag, only_offered, seed_of, whole_number
+from alpha.data.checks import flag, indices_of, only_offered, seed_of, whole_number
 from alpha.data.collate import collate
 from alpha.data.dataset import Batches, Dataset, Items, IterableDataset, check_indexed, classes_of, in_threads
 from alpha.data.fetch import Draws, made, prefetched, recipe_of
@@ -273,9 +273,9 @@ class DataLoader:
 
         A sampler that has `set_epoch` is told the number.
         """
-        for name, value in (("epoch", epoch), ("batch", batch)):
-            if value < 0:
-                raise DataError(f"DataLoader: {name} is {value}, expected 0 or more")
+        epoch, batch = (
+            whole_number("DataLoader", name, value, 0) for name, value in (("epoch", epoch), ("batch", batch))
+        )
         self._epoch, self._first = epoch, batch
         sampler = self._given_sampler
         if hasattr(sampler, "set_epoch"):
@@ -412,7 +412,7 @@ class DataLoader:
             assert self._prepared is not None
             order = self._prepared[1]
         else:
-            order = np.fromiter(self._draws(shared=True).steadily(lambda: self.sampler), np.int64)
+            order = indices_of("DataLoader", self._draws(shared=True).steadily(lambda: self.sampler))
         if self.part is not None:
             rank, size, even, by_number, told = self.part
             if told is not None:
