@@ -129,7 +129,7 @@ def set_folders(folder: Path) -> SetFolders:
     if named and not known and named == inside:
         raise DataError(f"{shown(folder)}: {flat} hold no folders; a folder for each class is needed in each of them")
     if not known:
-        return SetFolders()
+        return SetFolders(skipped=tuple(_stray(folder)))
     names = f"{', '.join(TRAIN_FOLDERS)} and {', '.join(TEST_FOLDERS)}"
     trains = [path for path in known if path.name.lower() in TRAIN_FOLDERS]
     tests = sorted(set(known) - set(trains), key=lambda path: TEST_FOLDERS.index(path.name.lower()))
@@ -145,10 +145,15 @@ def set_folders(folder: Path) -> SetFolders:
             f"would not be used; names of folders to train and test on are {names}"
         )
     skipped = [(path, f"is not used, as there is {tests[0].name}") for path in tests[1:]]
-    for path in (trains[0], *tests[:1]):
-        stray = [e for e in entries_of(path) if not is_folder(e) and e.name.lower().endswith(EXTENSIONS + UNREAD)]
-        skipped += [(Path(entry.path), "is in no folder of a class") for entry in stray]
+    for path in (folder, trains[0], *tests[:1]):
+        skipped += _stray(path)
     return SetFolders(trains[0], next(iter(tests), None), tuple(skipped))
+
+
+def _stray(folder: Path) -> list[tuple[Path, str]]:
+    """Photos that lie beside the folders in a folder, and why they are left out."""
+    stray = [e for e in entries_of(folder) if not is_folder(e) and e.name.lower().endswith(EXTENSIONS + UNREAD)]
+    return [(Path(entry.path), "is in no folder of a class") for entry in stray]
 
 
 def _split(folder: Path, image_size: int, train_size: int, share: float, seed: int, options: dict[str, Any]) -> Photos:

@@ -13,6 +13,7 @@ from PIL import Image, features
 from alpha.data.images.image_files import opened
 from alpha.data.images.listing import EXTENSIONS, OF_SYSTEMS, UNREAD
 from alpha.train.commands import predict
+from alpha.train.commands.photos import set_folders
 
 
 @pytest.mark.parametrize(
@@ -59,6 +60,24 @@ def test_photos_beside_the_classes_of_a_set_are_named(room: Path, capsys: pytest
     out = capsys.readouterr().out
     assert "29 photos to train on, 29 to test on, 3 classes" in out
     assert out.count("stray.jpg: is in no folder of a class") == 2
+
+
+@pytest.mark.parametrize("places", [["set"], ["set", "set/train"], ["set", "set/train", "set/val"]])
+def test_photos_in_no_folder_of_a_class_are_named_in_each_layout(room: Path, places: list[str]) -> None:
+    for place in places[1:] or places:
+        photos(room / place, count=1)
+    for place in places:
+        for name in ("stray.jpg", "STRAY.HEIC", "notes.txt"):
+            (room / place / name).write_bytes(b"x")
+    found = [(path.relative_to(room).as_posix(), reason) for path, reason in set_folders(room / "set").skipped]
+    wanted = [f"{place}/{name}" for place in places for name in ("STRAY.HEIC", "stray.jpg")]
+    assert found == [(name, "is in no folder of a class") for name in wanted]
+
+
+def test_a_run_names_a_photo_beside_its_classes(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (photos(room / "colors") / "stray.jpg").write_bytes(b"x")
+    assert train("colors", "--model", "tiny", "--epochs", "1", *SMALL) == 0
+    assert "stray.jpg: is in no folder of a class" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
