@@ -176,10 +176,16 @@ class Classifier(Module):
         from PIL import Image
 
         from alpha.data.images.decoding import Decoder, covering, in_colour  # `import alpha` loads no datasets
+        from alpha.data.images.image_files import shown
+        from alpha.data.images.listing import NO_FILE
 
         size = self.description.image_size, self.description.image_size
         if isinstance(photo, (str, Path)):
-            return np.asarray(Decoder("predict")(str(user_path(photo)), size))
+            path = user_path(photo)
+            if path.exists() and not path.is_file():  # opening a pipe would wait for its writer
+                what = "is a folder: give the photos in it" if path.is_dir() else f"is {NO_FILE}: save the photo first"
+                raise DataError(f"{shown(path)}: {what}")
+            return np.asarray(Decoder("predict")(str(path), size))
         if isinstance(photo, bytes):
             return np.asarray(Decoder("predict")(io.BytesIO(photo), size, "the photo"))
         if isinstance(photo, np.ndarray):

@@ -23,6 +23,7 @@ EXTENSIONS = (*OF_TORCHVISION, ".jpe", ".jfif", ".gif", ".jp2", ".avif")
 # photos of other kinds, which would be missed if they were ignored as a text file is
 UNREAD = (".heic", ".heif", ".jxl", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".raf", ".rw2", ".pef")
 NOT_READ = "is a photo of a kind that cannot be read; save it as JPEG or PNG"
+NO_FILE = "no file but a pipe, a socket or a device"
 OF_SYSTEMS = ("__MACOSX", "__pycache__", "@eaDir", "lost+found")  # folders that systems make
 Skipped = list[tuple[Path, str]]  # what was left out, and why
 
@@ -258,7 +259,7 @@ def _images(root: Path, name: str, endings: tuple[str, ...], skipped: Skipped) -
             elif is_image and stat.S_ISREG(status.st_mode):
                 found.append(f"{folder}/{entry.name}")
             elif is_image:
-                skipped.append((Path(entry.path), "is no file but a pipe, a socket or a device"))
+                skipped.append((Path(entry.path), f"is {NO_FILE}"))
     return sorted(found, key=lambda path: path.split("/"))
 
 

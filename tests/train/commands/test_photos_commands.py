@@ -217,6 +217,32 @@ def test_a_file_that_is_not_of_a_network(tmp_path: Path, network: str | None, me
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="has other pipes")
+def test_a_pipe_is_never_opened(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody writes to it, so opening it would wait for ever; an open one has no beginning to go back to."""
+    folder = photos(room / "colors")
+    assert train("colors", "--model", "tiny", "--epochs", "1", *SMALL) == 0
+    os.mkfifo(folder / "red" / "pipe.jpg")
+    (folder / "red" / "link.jpg").symlink_to("pipe.jpg")
+    capsys.readouterr()
+    assert predict.main(["runs/colors", "colors", "colors/red/pipe.jpg", "--device", "cpu"]) == 2
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 30
+    assert said.err.count("pipe.jpg: is no file but a pipe, a socket or a device: save the photo first") == 2
+    assert said.err.count("link.jpg: is no file but a pipe") == 1
+    reader, writer = os.pipe()  # as a shell makes for <(..)
+    os.write(writer, (folder / "red" / "0.jpg").read_bytes())
+    os.close(writer)
+    assert predict.main(["runs/colors", f"/dev/fd/{reader}", "--device", "cpu"]) == 2
+    assert f"/dev/fd/{reader}: is no file but a pipe" in capsys.readouterr().err
+    os.close(reader)
+    network = alpha.models.load("runs/colors", device="cpu")
+    for path, reason in (("colors/red/pipe.jpg", "is no file but a pipe"), ("colors", "is a folder: give the photos")):
+        with pytest.raises(DataError, match=f"{path}: {reason}"):
+            network.predict(path)
+
+
+@pytest.mark.slow
 def test_what_is_no_photo(room: Path) -> None:
     photos(room / "colors", count=5)
     assert train("colors", "--model", "tiny", "--epochs", "1", *SMALL) == 0
