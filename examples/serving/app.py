@@ -26,6 +26,7 @@ try:
     import anyio
     from PIL import Image
     from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect, Request
     from starlette.responses import FileResponse, JSONResponse, Response
     from starlette.routing import Route
@@ -92,7 +93,7 @@ class Server:
             Route("/stats", self.stats),
             Route("/history", self.history),
         ]
-        return Starlette(routes=routes, exception_handlers={Refused: refusal, ServingError: unavailable})
+        return Starlette(routes=routes, exception_handlers=HANDLERS)
 
     async def page(self, _: Request) -> Response:
         return FileResponse(PAGE, headers=HEADERS)
@@ -184,11 +185,11 @@ class Server:
 
 
 def history_of(run: Path) -> list[dict[str, float | None]]:
-    """The numbers of the rows of a run's history by name; an empty list if there is none yet."""
+    """The numbers of the rows of a run's history by name; an empty list if there is none yet, or it is no table."""
     try:
-        with (run / "history.csv").open(newline="") as file:
+        with (run / "history.csv").open(newline="", encoding="utf-8", errors="replace") as file:
             return [{name: number_of(text) for name, text in row.items() if name} for row in csv.DictReader(file)]
-    except OSError:
+    except (OSError, csv.Error):
         return []
 
 
@@ -210,3 +211,17 @@ async def refusal(_: Request, error: Exception) -> Response:
 
 async def unavailable(_: Request, error: Exception) -> Response:
     return JSONResponse({"error": str(error)}, 503, {"Retry-After": "1"})
+
+
+async def missing(request: Request, error: Exception) -> Response:
+    """Answer a request for an address or a method that the server has not."""
+    assert isinstance(error, HTTPException)
+    text = f"{request.method} {request.url.path}: {error.detail}; see GET / for a page, and POST /predict for photos"
+    return JSONResponse({"error": text}, error.status_code, error.headers)
+
+
+async def broken(_: Request, error: Exception) -> Response:
+    return JSONResponse({"error": f"the server has failed: {type(error).__name__}; its output says where"}, 500)
+
+
+HANDLERS = {Refused: refusal, ServingError: unavailable, HTTPException: missing, Exception: broken}

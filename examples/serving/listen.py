@@ -37,10 +37,9 @@ def listen(app: Any, host: str, port: int, connections: int) -> None:
         try:
             listener.bind((host, port))
             listener.listen(BACKLOG)  # from here on clients may come
-        except OSError as error:
-            raise AlphaError(
-                f"cannot listen on {host}, port {port}: {error.strerror}; --port 0 takes a free one"
-            ) from error
+        except (OSError, OverflowError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise AlphaError(f"cannot listen on {host}, port {port}: {reason}; --port 0 takes a free one") from error
         config = uvicorn.Config(
             app, log_level="warning", limit_concurrency=connections, timeout_graceful_shutdown=GRACE_S
         )

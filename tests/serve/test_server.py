@@ -156,6 +156,31 @@ def test_a_form_and_a_client_that_asks_first(client: Any) -> None:
     assert client.get("/predict").status_code == 405
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/nothing", 404), ("GET", "/predict", 405), ("DELETE", "/stats", 405), ("POST", "/predict/", 404)],
+)
+def test_an_address_that_is_not_there_is_answered_in_json(client: Any, method: str, path: str, status: int) -> None:
+    answer = client.request(method, path, follow_redirects=False)
+    if answer.status_code == 307:  # to the address without the last stroke
+        return
+    assert (answer.status_code, set(answer.json())) == (status, {"error"})
+    assert answer.json()["error"].startswith(f"{method} {path}: ")
+    assert status != 405 or answer.headers["allow"]
+
+
+def test_a_fault_of_the_server_is_answered_in_json(
+    run: Path, rooms: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    testclient = pytest.importorskip("starlette.testclient")
+    app = rooms("serving.app")
+    monkeypatch.setattr(app, "history_of", lambda run: 1 / 0)
+    server = app.Server(saved.load(run, "cpu"), None, run=run).app()
+    answer = testclient.TestClient(server, raise_server_exceptions=False, base_url="http://x").get("/history")
+    assert (answer.status_code, set(answer.json())) == (500, {"error"})
+    assert "ZeroDivisionError" in answer.json()["error"]
+
+
 def test_a_slow_upload(run: Path, rooms: Callable[[str], Any]) -> None:
     app, classifier, sent = rooms("serving.app"), saved.load(run, "cpu"), []
 
@@ -198,6 +223,10 @@ def test_the_page_and_the_curves(client: Any, run: Path, tmp_path: Path, rooms: 
     assert history_of(tmp_path) == []
     (tmp_path / "history.csv").write_text("epoch,train_loss\n1,nan\n2,inf\n3")
     assert history_of(tmp_path)[1] == {"epoch": 2, "train_loss": None}
+    for content in (b"\xff\xfe\x80", b"epoch,l\xe4\n1,\xff\n", b"epoch\n\0\n", b"a" * 200_000, b"epoch\n1,2,3\n"):
+        (tmp_path / "history.csv").write_bytes(content)
+        assert all(isinstance(line, dict) for line in history_of(tmp_path))
+    assert history_of(tmp_path) == [{"epoch": 1}]
 
 
 # -- as a process, and in a browser ---------------------------------------------------------------
@@ -381,6 +410,13 @@ def test_mistakes_are_answered_in_one_line(
             [str(run), "--device", "cpu", "--port", "0", "--host", "192.0.2.1"],
             "serve: cannot listen on 192.0.2.1, port 0",
         ),
+        *[
+            (
+                [str(run), "--device", "cpu", "--port", port, "--host", host],
+                f"serve: cannot listen on {host}, port {port}",
+            )
+            for port, host in (("99999999", "127.0.0.1"), ("65536", "127.0.0.1"), ("0", "a" * 80))
+        ],
     ):
         assert serve.main(arguments) == 2
         errors = capsys.readouterr().err
