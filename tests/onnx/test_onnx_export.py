@@ -210,6 +210,23 @@ def test_large_weights_go_to_a_second_file(tmp_path: Path, monkeypatch: pytest.M
     assert difference(model, onnx.load(tmp_path / "wide.onnx"), [ROW]) < LIMIT
 
 
+def test_bicubic_maps_run_in_onnxruntime_in_either_layout() -> None:
+    for options in ({"size": (3, 5)}, {"size": (8, 5)}, {"size": (12, 13)}, {"scale_factor": 0.7}):
+        for layout in ("NCHW", "NHWC"):
+            exported(
+                Calls(lambda x, options=options: F.interpolate(x, mode="bicubic", **options)), IMAGE, layout=layout
+            )
+    exported(nn.Sequential(nn.LayerNorm(3), nn.ReLU(), nn.Upsample((3, 5), mode="bicubic")), IMAGE)
+    exported(nn.Upsample(scale_factor=1.05, mode="bicubic"), IMAGE)  # whose lengths stay
+
+
+def test_factors_give_the_lengths_that_onnxruntime_rounds() -> None:
+    x = np.ones((1, 45, 10, 1), np.float32)
+    for factor in ((2.6, 1), (1, 2.3)):
+        refused(lambda x, to=factor: F.interpolate(x, scale_factor=to, mode="bilinear"), "a factor of .* cannot be", x)
+    exported(nn.Upsample(scale_factor=(1.3, 0.75), mode="bilinear"), x)
+
+
 # -- what is refused ----------------------------------------------------------------------------------
 
 

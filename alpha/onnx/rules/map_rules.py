@@ -16,7 +16,7 @@ from alpha.ops import conv2d as plain
 from alpha.ops import convolution
 from alpha.ops.conv2d.shape import Axis, ConvShape
 from alpha.ops.image.grid_sample import GridSample
-from alpha.ops.image.interpolate import Interpolate, Resampling
+from alpha.ops.image.interpolate import Interpolate, Resampling, sparse
 from alpha.ops.kernel.rectifier import Rectifier
 from alpha.ops.normalization.batch_norm import BatchNorm
 from alpha.ops.normalization.group import GroupNormStep
@@ -303,9 +303,30 @@ def interpolate(g: Graph, step: Step) -> None:
         for axis, r in changed:
             name = g.emit("Gather", [name, g.constant(_nearest(r), np.int64)], axis=axis) if _odd(r) else name
         changed = [(axis, r) for axis, r in changed if not _odd(r)]
-    if changed:
+    if changed and _refused_by_onnxruntime(g, axes):
+        name = along_maps(g, name, [_matrix(r) for r in axes])
+    elif changed:
         name = _resize(g, step, name, changed)
     g.bind(step.output, name, order)
+
+
+def _refused_by_onnxruntime(g: Graph, axes: Sequence[Resampling]) -> bool:
+    """True if onnxruntime would not run a Resize as it is meant.
+
+    It leaves maps whose lengths stay as they are, whatever the factors. It moves a transpose behind a Resize; what is
+    cubic and makes maps smaller runs with the channels second alone.
+    """
+    if any(r.mode != "cubic" for r in axes):
+        return False
+    turned = any(node.op_type == "Transpose" for node in g.nodes)
+    return all(r.O == r.I for r in axes) or (turned and any(r.scale > 1 for r in axes))
+
+
+def _matrix(r: Resampling) -> Host:
+    """The matrix (O, I) of an interpolation along an axis."""
+    found, matrix = sparse(r, np.dtype(np.float64)), np.zeros((r.O, r.I), np.float32)
+    matrix[np.repeat(np.arange(r.O), np.diff(found.starts)), found.places] = found.weights
+    return matrix
 
 
 def _odd(r: Resampling) -> bool:
@@ -320,6 +341,12 @@ def _nearest(r: Resampling) -> Host:
     return found
 
 
+def _rounded(r: Resampling) -> set[int]:
+    """The lengths that a factor in float32 gives to the products of onnx and of onnxruntime."""
+    factor = np.float32(1 / r.scale)
+    return {math.floor(r.I * float(factor)), math.floor(np.float32(r.I) * factor)}
+
+
 def _resize(g: Graph, step: Step, name: str, changed: Sequence[tuple[int, Resampling]]) -> str:
     first = changed[0][1]
     places = "align_corners" if first.align_corners else "half_pixel"
@@ -329,7 +356,7 @@ def _resize(g: Graph, step: Step, name: str, changed: Sequence[tuple[int, Resamp
     if first.mode == "cubic":
         options["cubic_coeff_a"] = -0.75
     by_size = all(r.align_corners or r.scale == r.I / r.O for _, r in changed)
-    if not by_size and any(math.floor(r.I / r.scale) != r.O for _, r in changed):
+    if not by_size and any(_rounded(r) != {r.O} for _, r in changed):
         raise step.refused(f"with a factor of {1 / first.scale:.6g} cannot be exported; give its size")
     y = step.output
     whole = g.shape_in(y, channels_first(y.rank))
