@@ -11,6 +11,7 @@ from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.module.module import Module
 from alpha.nn import functional as F
+from alpha.onnx.resizing import resized
 from alpha.ops.array.axes import expand
 from alpha.ops.array.joining import cat, split
 from alpha.ops.indexing.where import where
@@ -143,11 +144,6 @@ def _layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, eps: f
     return F.layer_norm(x, weight.shape, weight, bias, eps)
 
 
-def _resized(x: Tensor, *, size: Any, factor: Any, mode: str, align_corners: bool | None) -> Tensor:
-    found: Tensor = F.interpolate(x, size=size, scale_factor=factor, mode=mode, align_corners=align_corners)
-    return found
-
-
 def _extreme_of(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
     def run(*given: Tensor) -> Tensor:
         found = given[0]
@@ -222,7 +218,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Reduce": _reduced,
     "Relu": lambda x: F.relu(x),
     "Reshape": _reshaped,
-    "Resize": _resized,
+    "Resize": resized,
     "Selu": lambda x: F.selu(x),
     "Sigmoid": lambda x: F.sigmoid(x),
     "Slice": _sliced,

@@ -11,6 +11,7 @@ from alpha import nn
 from alpha.module.module import Module
 from alpha.onnx.builder import Builder, Node, size
 from alpha.onnx.package import dtype_name
+from alpha.onnx.resizing import PLACES, ROUNDINGS
 
 Reader = Callable[[Builder, Node], None]
 READERS: dict[str, Reader] = {}
@@ -230,32 +231,43 @@ def local_response(b: Builder, node: Node) -> None:
 
 @reads("Resize", "Upsample")
 def resize(b: Builder, node: Node) -> None:
-    scales = b.constant(node, 1 if node.operator == "Upsample" else 2)
-    rank = b.known_rank(node, node.inputs[0])
+    """The places follow from `scales` where the file gives them: the lengths of the result are rounded."""
+    old = node.operator == "Upsample" or b.opset < 11  # whose places were not told by attributes
+    x, rank = node.inputs[0], b.known_rank(node, node.inputs[0])
     mode = node.get("mode", "nearest")
-    how = node.get("coordinate_transformation_mode", "half_pixel" if node.operator == "Resize" else "asymmetric")
-    nearest = node.get("nearest_mode", "round_prefer_floor") if node.operator == "Resize" else "floor"
-    size_ = (b.lengths.get(node.outputs[0]) or (None,))[2:]
     if node.get("antialias", 0) or node.get("exclude_outside", 0) or node.get("axes") is not None:
         raise node.refused("with antialias, exclude_outside or axes is not offered")
-    if mode == "nearest" and (how, nearest) != ("asymmetric", "floor"):
-        whole = scales is not None and scales.size and (scales == np.floor(scales)).all()
-        if not (whole and how in ("half_pixel", "asymmetric", "pytorch_half_pixel")):
-            raise node.refused(f"with {how} and {nearest} is not offered for nearest")
-    names = {"nearest": ("nearest",) * 3, "linear": ("linear", "bilinear", "trilinear"), "cubic": ("", "bicubic", "")}
-    kind = names[mode][rank - 3]
-    if mode != "nearest" and how not in ("half_pixel", "pytorch_half_pixel", "align_corners"):
-        raise node.refused(f"with {how} is not offered for {mode}")
-    if not kind or (mode == "cubic" and node.get("cubic_coeff_a", -0.75) != -0.75):
+    how = "asymmetric" if old else node.get("coordinate_transformation_mode", "half_pixel")
+    rounding = "simple" if old else node.get("nearest_mode", "round_prefer_floor")
+    offered = PLACES if mode == "nearest" else ("half_pixel", "pytorch_half_pixel", "align_corners")
+    kinds = {"nearest": "nearest nearest nearest", "linear": "linear bilinear trilinear", "cubic": "- bicubic -"}
+    kind = kinds.get(mode, "- - -").split()[rank - 3] if 3 <= rank <= 5 else "-"
+    if how not in offered or (mode == "nearest" and rounding not in ROUNDINGS):
+        raise node.refused(f"with {how} and {rounding} is not offered for {mode}")
+    if kind == "-" or (mode == "cubic" and node.get("cubic_coeff_a", -0.75) != -0.75):
         raise node.refused(f"with the mode {mode} of {rank} axes is not offered")
-    if size_ and None not in size_:
-        options: dict[str, Any] = {"size": tuple(size_), "factor": None}
-    elif scales is not None and scales.size:
-        options = {"size": None, "factor": tuple(float(n) for n in scales[2:])}
-    else:
-        raise node.refused("gives a size that the file does not tell")
+    size_, factor = _resized_to(b, node, 1 if old else 2)
     corners = None if mode == "nearest" else how == "align_corners"
-    b.call("Resize", [b.maps(node.inputs[0])], node.outputs, last=True, mode=kind, align_corners=corners, **options)
+    more = {"align_corners": corners, "how": how, "rounding": rounding, "size": size_, "factor": factor}
+    b.call("Resize", [b.maps(x)], node.outputs, last=True, mode=kind, **more)
+
+
+def _resized_to(b: Builder, node: Node, number: int) -> tuple[tuple[int, ...] | None, tuple[float, ...] | None]:
+    """The lengths of maps behind a resize or, if an input or attribute gives them, the factors of their lengths."""
+    scales = node.get("scales") if b.opset < 9 else b.constant(node, number)
+    before, after = (b.lengths.get(name) or () for name in (node.inputs[0], node.outputs[0]))
+    if scales is not None and len(scales):
+        if tuple(scales[:2]) != (1, 1):
+            raise node.refused(f"with the scales {list(map(float, scales[:2]))} of images and channels is not offered")
+        return None, tuple(float(n) for n in scales[2:])
+    sizes = None if node.has(number + 1) and node.inputs[number + 1] in b.constants else after
+    lengths = after if sizes is not None else tuple(int(n) for n in b.constant(node, number + 1))
+    if any(None not in (n, m) and n != m for n, m in zip(before[:2], lengths[:2], strict=False)):
+        raise node.refused(f"from {before[:2]} to {lengths[:2]} images and channels is not offered")
+    known = tuple(n for n in lengths[2:] if n is not None)
+    if not known or len(known) < len(lengths) - 2:
+        raise node.refused("gives a size that the file does not tell")
+    return known, None
 
 
 # -- without axes -----------------------------------------------------------------------------------------
