@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -38,10 +39,39 @@ class Node:
         self.outputs = [name for name in proto.output if name]
         self.attributes = {found.name: helper.get_attribute_value(found) for found in proto.attribute}
         self.proto = proto
+        self._taken: set[str] = set()  # names of attributes for which a reader has asked
 
     def get(self, name: str, default: Any = None) -> Any:
         """An attribute, bytes as a string."""
+        self._taken.add(name)
         value = self.attributes.get(name, default)
+        return value.decode() if isinstance(value, bytes) else value
+
+    def passes(self, *names: str) -> None:
+        """Let attributes pass: what they do is in the shapes of the results, or left to the mode of the network."""
+        self._taken.update(names)
+
+    def check_attributes(self, opset: int) -> None:
+        """Refuse an attribute that has another value than ONNX's default, and for which no reader has asked.
+
+        Raises:
+            ExportError: there is one; the message has its name and value.
+        """
+        for name in sorted(self.attributes.keys() - self._taken):
+            value = self.get(name)
+            if value != self._usual(name, opset):
+                shown = value if isinstance(value, (int, float, str, list)) else f"a {type(value).__name__}"
+                raise self.refused(f"with {name}={shown} is not offered")
+
+    def _usual(self, name: str, opset: int) -> Any:
+        """The value that an attribute has by default; None if it has none."""
+        defs = importlib.import_module("onnx.defs")
+        if not defs.has(self.operator):
+            return None
+        found = defs.get_schema(self.operator, opset).attributes.get(name)
+        if found is None or not found.default_value.type:
+            return None
+        value = onnx_package().helper.get_attribute_value(found.default_value)
         return value.decode() if isinstance(value, bytes) else value
 
     def has(self, number: int) -> bool:
@@ -106,6 +136,8 @@ class Builder:
                 raise node.refused("is not offered; alpha.onnx.load reads convolutional networks")
             try:
                 reader(self, node)
+                if reader is not Builder._fold:
+                    node.check_attributes(self.opset)
             except AlphaError:
                 raise
             except Exception as error:
@@ -180,6 +212,8 @@ class Builder:
         """The bias that is added to a product and to nothing else, and the name of the sum, whose node is then read."""
         users = self._users.get(node.outputs[0], [])
         if len(users) != 1 or users[0].op_type != "Add" or node.outputs[0] in self.network.output_names:
+            return None
+        if users[0].attribute:  # of files before opset 7
             return None
         others = [name for name in users[0].input if name != node.outputs[0]]
         if len(others) != 1 or others[0] not in self.named or self.constants[others[0]].shape != (length,):

@@ -33,11 +33,18 @@ def reads(*operators: str) -> Callable[[Reader], Reader]:
 def _pads(b: Builder, node: Node, rank: int, filters: Sequence[int]) -> tuple[list[int], list[int]]:
     """The zeros before and behind each axis."""
     kind = node.get("auto_pad", "NOTSET")
-    if kind == "VALID":
-        return [0] * rank, [0] * rank
+    pads = list(node.get("pads", [0] * 2 * rank))
     if kind == "NOTSET":
-        pads = list(node.get("pads", [0] * 2 * rank))
         return pads[:rank], pads[rank:]
+    found = ([0] * rank, [0] * rank) if kind == "VALID" else _same_pads(b, node, rank, filters)
+    if any(pads) and pads != [*found[0], *found[1]]:
+        raise node.refused(f"with auto_pad={kind} and pads={pads} is not offered")
+    return found
+
+
+def _same_pads(b: Builder, node: Node, rank: int, filters: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The zeros that give each axis as many outputs as it has strides."""
+    kind = node.get("auto_pad")
     I, strides = (b.lengths.get(node.inputs[0]) or ())[2:], node.get("strides", [1] * rank)
     if None in I or not I:
         raise node.refused(f"has auto_pad={kind} for a map whose size the file does not tell")
@@ -69,6 +76,8 @@ def conv(b: Builder, node: Node) -> None:
     weight, bias = b.constant(node, 1), b.constant(node, 2)
     rank, transposed = weight.ndim - 2, node.operator == "ConvTranspose"
     filters, groups = weight.shape[2:], node.get("group", 1)
+    if list(node.get("kernel_shape", filters)) != list(filters):
+        raise node.refused(f"with kernel_shape={node.get('kernel_shape')} has filters of the shape {list(filters)}")
     pads = _pads(b, node, rank, filters)
     x, extra = b.maps(node.inputs[0]), [0] * rank
     if transposed:
@@ -118,6 +127,7 @@ def _given(layer: Any, **values: Any) -> Module:
 def batch_norm(b: Builder, node: Node) -> None:
     weight, bias, mean, var = (b.constant(node, i) for i in range(1, 5))
     rank = b.known_rank(node, node.inputs[0])
+    node.passes("training_mode", "is_test")
     kinds: dict[int, Any] = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
     if rank not in kinds:
         raise node.refused(f"of {rank} axes is not offered")
@@ -148,8 +158,7 @@ def layer_norm(b: Builder, node: Node) -> None:
 @reads("Gemm")
 def gemm(b: Builder, node: Node) -> None:
     weight, bias = b.constant(node, 1), b.constant(node, 2)
-    if node.get("transA", 0):
-        raise node.refused("with transA is not offered")
+    node.passes("broadcast")  # of files before opset 7
     weight = weight if node.get("transB", 0) else weight.T
     alpha, beta = node.get("alpha", 1.0), node.get("beta", 1.0)
     bias = None if bias is None else np.broadcast_to(beta * bias if beta != 1 else bias, (weight.shape[0],))
@@ -190,6 +199,7 @@ def matmul(b: Builder, node: Node) -> None:
 def dropout(b: Builder, node: Node) -> None:
     x = node.inputs[0]
     ratio = float(b.constant(node, 1, np.float32(node.get("ratio", 0.5))))
+    node.passes("is_test")
     path = b.layer(node, [f"{node.name}.weight"], lambda: nn.Dropout(ratio))
     b.call("", [x], node.outputs[:1], last=x in b.last, layer=path)
     if x in b.flat:
@@ -235,8 +245,6 @@ def resize(b: Builder, node: Node) -> None:
     old = node.operator == "Upsample" or b.opset < 11  # whose places were not told by attributes
     x, rank = node.inputs[0], b.known_rank(node, node.inputs[0])
     mode = node.get("mode", "nearest")
-    if node.get("antialias", 0) or node.get("exclude_outside", 0) or node.get("axes") is not None:
-        raise node.refused("with antialias, exclude_outside or axes is not offered")
     how = "asymmetric" if old else node.get("coordinate_transformation_mode", "half_pixel")
     rounding = "simple" if old else node.get("nearest_mode", "round_prefer_floor")
     offered = PLACES if mode == "nearest" else ("half_pixel", "pytorch_half_pixel", "align_corners")
@@ -275,6 +283,7 @@ def _resized_to(b: Builder, node: Node, number: int) -> tuple[tuple[int, ...] | 
 
 @reads("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Equal", "Greater", "Less", "Where", "Sum", "PRelu")
 def broadcast(b: Builder, node: Node) -> None:
+    node.passes("broadcast")  # of files before opset 7, which give an axis where it is not as in numpy
     names, last = b.aligned(node)
     if node.operator == "Sum":
         for number, name in enumerate(names[1:], 1):
@@ -376,10 +385,15 @@ def reduce(b: Builder, node: Node) -> None:
     x = node.inputs[0]
     rank = b.known_rank(node, x)
     axes = node.get("axes") if node.get("axes") is not None else b.constant(node, 1)
+    keepdims, nothing = node.get("keepdims", 1) == 1, node.get("noop_with_empty_axes", 0) == 1
     if axes is None or not len(axes):
+        if nothing and node.operator == "ReduceL2":  # programs differ, some give |x|
+            raise node.refused("with noop_with_empty_axes=1 and no axes is not offered")
+        if nothing:
+            of_one(b, node, "Identity")
+            return
         axes = range(rank)
     named = sorted(int(axis) % rank for axis in axes)
-    keepdims = bool(node.get("keepdims", 1))
     last = x in b.last and (keepdims or named == list(range(2, rank)))
     x = x if last else b.natural(x)
     placed = tuple(_placed(axis, rank) if last else axis for axis in named)
@@ -389,7 +403,7 @@ def reduce(b: Builder, node: Node) -> None:
 
 @reads("ArgMax")
 def arg_max(b: Builder, node: Node) -> None:
-    x, keepdims = b.natural(node.inputs[0]), bool(node.get("keepdims", 1))
+    x, keepdims = b.natural(node.inputs[0]), node.get("keepdims", 1) == 1
     axis = node.get("axis", 0) % b.known_rank(node, node.inputs[0])
     b.call("ArgMax", [x], node.outputs, dim=axis, keepdims=keepdims)
 
@@ -423,6 +437,8 @@ def split(b: Builder, node: Node) -> None:
     rank = b.known_rank(node, node.inputs[0])
     axis = node.get("axis", 0) % rank
     sizes = node.get("split") if node.get("split") is not None else b.constant(node, 1)
+    if node.get("num_outputs", len(node.outputs)) != len(node.outputs):
+        raise node.refused(f"with num_outputs={node.get('num_outputs')} has {len(node.outputs)} outputs")
     if sizes is None:
         length = (b.lengths[node.inputs[0]] or ())[axis]
         if length is None:
@@ -489,6 +505,7 @@ def pad(b: Builder, node: Node) -> None:
 @reads("Shape", "ConstantOfShape", "Range")
 def shape(b: Builder, node: Node) -> None:
     """Shapes are known from the file; a node that takes one as a value refuses it by itself."""
+    node.passes("start", "end", "value")
 
 
 def _shape(b: Builder, node: Node, name: str) -> tuple[int, ...]:
@@ -507,6 +524,7 @@ def _shape(b: Builder, node: Node, name: str) -> tuple[int, ...]:
 def reshape(b: Builder, node: Node) -> None:
     """A reshape; a map that is flattened stays in the order of NHWC until something else than a product takes it."""
     x, made = node.inputs[0], node.outputs[0]
+    node.passes("axis", "axes", "allowzero")
     given = None
     if node.operator == "Reshape" and node.inputs[1] in b.constants:
         given = tuple(b.constants[node.inputs[1]].tolist())
