@@ -17,7 +17,7 @@ from alpha.autograd.shares import any_shares, share_of
 from alpha.core.origins import LAYOUTS
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
-from alpha.errors import GradientError
+from alpha.errors import CheckpointError, GradientError
 from alpha.module.hooks import HookHandle
 from alpha.module.parameter import shape_text, zero_gradients
 from alpha.ops.kernel.multi_tensor import Update, deferred
@@ -382,7 +382,8 @@ class Optimizer:
 
         Raises:
             ValueError: the layout is another one.
-            CheckpointError: PyTorch has no such optimizer, or not its settings; or a parameter is not in the model.
+            CheckpointError: PyTorch has no such optimizer, or not its settings; a parameter is not in the model; or the
+                state has an entry that belongs to no parameter of a group.
             ImportError: "NCHW" needs PyTorch.
         """
         return self._in_layout(self._state_of_now(), layout, model)
@@ -396,6 +397,13 @@ class Optimizer:
     def _state_of_now(self) -> dict[str, Any]:
         parameters = [p for group in self.param_groups for p in group["params"]]
         index = {id(parameter): i for i, parameter in enumerate(parameters)}
+        foreign = [key for key in self.state if id(key) not in index]
+        if foreign:
+            what = "a tensor that no group has" if isinstance(foreign[0], Tensor) else repr(foreign[0])
+            raise CheckpointError(
+                f"{self._name}: its state has an entry of {what}; what belongs to no parameter stands in a group, as in "
+                "param_groups[0]['name']"
+            )
         return {
             "optimizer": self._name,
             "state": {

@@ -93,6 +93,14 @@ def test_its_state_goes_on(device: str) -> None:
         np.testing.assert_array_equal(a.numpy(), b.numpy())
 
 
+@pytest.mark.parametrize(("key", "told"), [("global", "'global'"), (alpha.ones(2), "a tensor that no group has")])
+def test_a_state_of_no_parameter_is_refused_in_words(key: Any, told: str) -> None:
+    subject = optim.SGD([Parameter(np.ones(2, np.float32))], lr=0.1)
+    subject.state[key] = {"n": 0}
+    with pytest.raises(alpha.CheckpointError, match=f"SGD: its state has an entry of {told}; what belongs to no param"):
+        subject.state_dict()
+
+
 def test_hyper_parameters_of_a_state_go_through_the_rules_of_the_optimizer() -> None:
     """Lists and numpy's numbers become what the rules make of them, and all that mean nothing are listed."""
 
