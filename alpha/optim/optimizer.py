@@ -401,8 +401,8 @@ class Optimizer:
         if foreign:
             what = "a tensor that no group has" if isinstance(foreign[0], Tensor) else repr(foreign[0])
             raise CheckpointError(
-                f"{self._name}: its state has an entry of {what}; what belongs to no parameter stands in a group, as in "
-                "param_groups[0]['name']"
+                f"{self._name}: its state has an entry of {what}; what belongs to no parameter stands in a group, as "
+                "in param_groups[0]['name']"
             )
         return {
             "optimizer": self._name,
