@@ -108,6 +108,7 @@ class Builder:
         self.network = Network([], self.given, [info.name for info in graph.output])
         self._layers: dict[tuple[str, ...], str] = {}
         self._weights: dict[tuple[Any, ...], str] = {}
+        self._columns: dict[str, tuple[int, ...]] = {}
         self._shared: dict[tuple[str, str], Tensor] = {}
         self._forms: dict[tuple[str, str], str] = {}
         self._users: dict[str, list[Any]] = {}
@@ -251,9 +252,15 @@ class Builder:
             owner = vars(owner)[name]
         return owner
 
-    def layer(self, node: Node, weights: Sequence[str], make: Callable[[], Module]) -> str:
-        """Dotted name of the layer of a node; a node with the same weights and attributes has the same layer."""
-        key = (node.operator, repr(sorted(node.attributes.items())), *weights)
+    def layer(self, node: Node, weights: Sequence[str], make: Callable[[], Module], form: Any = ()) -> str:
+        """Dotted name of the layer of a node; a node with the same weights, attributes and form has the same layer.
+
+        Args:
+            node, weights: of the file.
+            make: makes the layer.
+            form: all that a layer follows beside weights and attributes, as the axes of its input.
+        """
+        key = (node.operator, repr(sorted(node.attributes.items())), repr(form), *weights)
         if key not in self._layers:
             first, _, last = weights[0].rpartition(".")
             wanted = first if first and last in ("weight", "gamma", "kernel") else ""
@@ -314,6 +321,25 @@ class Builder:
             return name
         rank = len(self.lengths[name] or ())
         return self._turned(name, "natural", (0, rank - 1, *range(1, rank - 1)))
+
+    def product(self, x: str, weight: str) -> tuple[str, tuple[int, ...]]:
+        """The operand of a product with a weight, and the lengths (C, ..) of the flattened map whose columns both have.
+
+        All products with a weight have the columns of the first one, so that it is one parameter: those of a map that
+        was flattened in NHWC, or, with the lengths (), those of the file.
+        """
+        own = self.flat.get(x, ())
+        columns = self._columns.setdefault(weight, own)
+        if own == columns:
+            return (x if own else self.natural(x)), columns
+        x = self.natural(x)
+        if columns:
+            key = x, f"columns of {columns}"
+            if key not in self._forms:
+                self._forms[key] = f"{x} by {columns}"
+                self.call("Flattened", [x], [self._forms[key]], lengths=columns)
+            x = self._forms[key]
+        return x, columns
 
     def _turned(self, name: str, form: str, order: tuple[int, ...]) -> str:
         key = name, form

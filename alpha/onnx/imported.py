@@ -171,6 +171,12 @@ def _unflattened(x: Tensor, *, lengths: tuple[int, ...]) -> Tensor:
     return x.reshape(len(x), *I, C).movedim(-1, 1).reshape(len(x), -1)
 
 
+def _flattened(x: Tensor, *, lengths: tuple[int, ...]) -> Tensor:
+    """Rows (.., C H W) of maps of the lengths (C, H, W) in the order of NHWC."""
+    before = x.shape[:-1]
+    return x.reshape(*before, *lengths).movedim(len(before), -1).reshape(x.shape)
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Abs": lambda x: F.abs(x),
     "Add": lambda x, y: x + y,
@@ -188,6 +194,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Erf": lambda x: F.erf(x),
     "Exp": lambda x: unary.exp(x),
     "Expand": _expanded,
+    "Flattened": _flattened,
     "Floor": lambda x: F.floor(x),
     "Gather": lambda x, index, dim: F.index_select(x, dim, index),
     "Gelu": lambda x, approximate: F.gelu(x, approximate=approximate),

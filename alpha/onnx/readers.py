@@ -108,7 +108,7 @@ def conv(b: Builder, node: Node) -> None:
         )
         return _given(layer, weight=np.moveaxis(weight, 1, -1), bias=bias)
 
-    path = b.layer(node, node.inputs[1:], make)
+    path = b.layer(node, node.inputs[1:], make, (padding, extra))
     b.call("", [x], node.outputs, last=True, layer=path)
 
 
@@ -137,7 +137,7 @@ def batch_norm(b: Builder, node: Node) -> None:
         return _given(layer, weight=weight, bias=bias, running_mean=mean, running_var=var)
 
     x = b.maps(node.inputs[0]) if rank > 2 else b.natural(node.inputs[0])
-    b.call("", [x], node.outputs[:1], last=rank > 2, layer=b.layer(node, node.inputs[1:], make))
+    b.call("", [x], node.outputs[:1], last=rank > 2, layer=b.layer(node, node.inputs[1:], make, rank))
 
 
 @reads("InstanceNormalization")
@@ -167,12 +167,9 @@ def gemm(b: Builder, node: Node) -> None:
 
 def _linear(b: Builder, node: Node, weight: Any, bias: Any, names: Sequence[str]) -> None:
     """A linear layer; the weights of a flattened map are put in the order of NHWC."""
-    x = node.inputs[0]
-    if x in b.flat:
-        C, *I = b.flat[x]
-        weight = np.moveaxis(weight.reshape(len(weight), C, *I), 1, -1).reshape(len(weight), -1)
-    else:
-        x = b.natural(x)
+    x, columns = b.product(node.inputs[0], names[0])
+    if columns:
+        weight = np.moveaxis(weight.reshape(len(weight), *columns), 1, -1).reshape(len(weight), -1)
 
     def make() -> Module:
         layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,57 @@ def test_two_nodes_of_one_weight_share_it() -> None:
     network = alpha.onnx.load(proto)
     assert [tuple(p.shape) for p in network.parameters()] == [(4, 3, 3, 4)]
     assert apart(network, proto_with_layout(proto), [np.ones((2, 8, 6, 4), np.float32)]) < LIMIT
+
+
+SQUARE = drawn(192, 192) / 14
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "a = Flatten (x) b = Gemm (a, w, c) y = Gemm (b, w, c)",
+        "a = Flatten (x) b = Gemm <transB = 1> (a, w) y = Gemm <transB = 1, alpha: float = 1.0> (b, w, c)",
+        "a = Flatten (x) n = Relu (x) m = Reshape (n, t) b = MatMul (m, w) d = Gemm (a, w, c) y = Add (b, d)",
+        "a = Flatten (x) n = Reshape (x, r) m = Transpose <perm: ints = [0, 2, 1, 3]> (n) k = Flatten (m) "
+        "b = Gemm (k, w) d = Gemm (a, w) y = Sub (b, d)",
+        "n = Conv <strides: ints = [2, 1]> (x, f) k = Flatten (n) a = Flatten (x) b = MatMul (a, w) d = MatMul (k, w) "
+        "e = MatMul (b, w) y = Sum (b, d, e)",
+    ],
+)
+def test_a_weight_of_maps_of_several_shapes(body: str) -> None:
+    """One head behind maps of several lengths, and behind what was no map, is one parameter in one order."""
+    known = {"w": SQUARE, "c": drawn(192), "f": drawn(8, 4, 1, 1)}
+    known |= {"t": np.array([0, 192]), "r": np.array([0, 8, 4, 6])}
+    proto = file_of(
+        body, **{name: values for name, values in known.items() if re.search(rf"\b{name}\)|\b{name},", body)}
+    )
+    network = alpha.onnx.load(proto_with_layout(proto))
+    assert apart(network, proto, [drawn(3, 8, 6, 4)]) < LIMIT
+    assert [p.shape for p in network.parameters()].count((192, 192)) == 1
+
+
+def test_a_linear_layer_of_alpha_that_is_used_twice() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            self.conv, self.head = nn.Conv2d(3, 4, 1), nn.Linear(256, 256)
+
+        def forward(self, x: alpha.Tensor) -> Any:
+            return self.head(self.head(self.conv(x).flatten(1)))
+
+    model, x = Twice(), alpha.tensor(IMAGE)
+    network = alpha.onnx.load(alpha.onnx.export(model, x))
+    np.testing.assert_allclose(network(x).numpy(), model(x).numpy(), atol=1e-5)
+
+
+def test_a_layer_is_another_one_for_another_form_of_its_input() -> None:
+    """Filters whose zeros follow from the size of the map, which is even and odd."""
+    text = 'a = Conv <auto_pad = "SAME_UPPER", strides: ints = [2, 2]> ({}, w)'
+    body = f"p = Slice (x, s, e, i) {text.format('p')} {text.format('x').replace('a =', 'b =')} y = Sub (a, b)"
+    constants = {"s": np.array([0, 0]), "e": np.array([7, 5]), "i": np.array([2, 3]), "w": drawn(4, 4, 3, 3)}
+    proto = proto_with_layout(file_of(body, **constants))
+    network = alpha.onnx.load(proto)
+    assert apart(network, proto, [drawn(3, 8, 6, 4)]) < LIMIT
+    assert len(list(network.parameters())) == 1
 
 
 def proto_with_layout(proto: Any) -> Any:
