@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import math
 import re
@@ -12,7 +13,7 @@ import numpy as np
 
 from alpha import nn
 from alpha.core.tensor import Tensor
-from alpha.errors import AlphaError, ExportError
+from alpha.errors import CheckpointError, ExportError
 from alpha.module.module import Module
 from alpha.onnx.imported import Call, Network, Part
 from alpha.onnx.package import onnx_package, tensor_values
@@ -139,7 +140,7 @@ class Builder:
                 reader(self, node)
                 if reader is not Builder._fold:
                     node.check_attributes(self.opset)
-            except AlphaError:
+            except (CheckpointError, ExportError):
                 raise
             except Exception as error:
                 raise node.refused(f"cannot be read: {type(error).__name__}: {error}") from error
@@ -160,6 +161,12 @@ class Builder:
                 needed.update(call.inputs)
                 kept.append(call)
         self.network.calls = tuple(kept[::-1])
+        made = {*self.given, *(name for call in self.network.calls for name in call.outputs)}
+        for name in sorted(needed - made):
+            if name[:1] != "@":
+                raise ExportError(
+                    f"onnx.load: the value {name} is a shape or a mask, from which nothing can be computed"
+                )
         self.network._results = tuple(results)
         last = {name: number for number, call in enumerate(self.network.calls) for name in call.inputs}
         self.network._last = {name: number for name, number in last.items() if name not in results}
@@ -198,7 +205,7 @@ class Builder:
     def weight(self, name: str, array: Host | None = None) -> str:
         """A constant as a parameter (numbers of several elements that the file names) or a buffer of the network."""
         values = self.constants[name] if array is None else array
-        key = (name, values.shape, values.tobytes() if values.size < 4096 else id(self.constants[name]))
+        key = (name, values.shape, hashlib.blake2b(values.tobytes()).digest())
         if key not in self._weights:
             path = self.path(name, f"constant_{len(self._weights)}")
             owner, _, last = path.rpartition(".")
@@ -288,6 +295,15 @@ class Builder:
         lengths = self.lengths.get(name)
         return None if lengths is None else len(lengths)
 
+    def _told_rank(self, name: str) -> int:
+        rank = self.rank(name)
+        if rank is None:
+            raise ExportError(
+                f"onnx.load: the file does not tell the shape of the value {name}; a node before it has inputs or "
+                "attributes that do not fit, or the file is damaged"
+            )
+        return rank
+
     def known_rank(self, node: Node, name: str) -> int:
         rank = self.rank(name)
         if rank is None:
@@ -304,7 +320,7 @@ class Builder:
         """A value with the channels last."""
         if name in self.last:
             return name
-        rank = len(self.lengths[name] or ())
+        rank = self._told_rank(name)
         return self._turned(self.natural(name), "last", (0, *range(2, rank), 1))
 
     def natural(self, name: str) -> str:
@@ -319,7 +335,7 @@ class Builder:
             return self._forms[key]
         if name not in self.last:
             return name
-        rank = len(self.lengths[name] or ())
+        rank = self._told_rank(name)
         return self._turned(name, "natural", (0, rank - 1, *range(1, rank - 1)))
 
     def product(self, x: str, weight: str) -> tuple[str, tuple[int, ...]]:

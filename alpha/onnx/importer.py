@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from alpha.errors import CheckpointError
+from alpha.io.files import check_readable
 from alpha.onnx.builder import Builder, lengths_of
 from alpha.onnx.imported import Network
 from alpha.onnx.package import onnx_package
@@ -24,26 +25,49 @@ def load(path: str | PathLike[str] | Any) -> Network:
         path: of the file, or an `onnx.ModelProto`.
 
     Raises:
-        CheckpointError, OSError: the file cannot be read.
+        CheckpointError: the file cannot be read.
         ExportError: an operator, or a form of it, is not offered; the message names the node.
         ImportError: the package onnx is missing.
     """
     onnx = onnx_package()
-    proto = _read(onnx, path) if isinstance(path, (str, PathLike)) else path
-    return Builder(proto, _shapes(onnx, proto)).build(READERS)
+    if isinstance(path, (str, PathLike)):
+        proto, subject = _read(onnx, path), f"of the file {fspath(path)}"
+    else:
+        proto, subject = path, "of the model"
+        _check_names(proto.graph)
+    try:
+        shapes = _shapes(onnx, proto)
+    except Exception as error:  # of onnx, which has a class for each reason
+        raise CheckpointError(f"onnx.load: the shapes {subject} cannot be worked out: {error}") from error
+    return Builder(proto, shapes).build(READERS)
 
 
 def _read(onnx: Any, path: str | PathLike[str]) -> Any:
     """The checked file. Raises CheckpointError if it is none of ONNX."""
     name = fspath(path)
-    with Path(name).open("rb"):  # a file that is not there is an error of the system, which names it
-        pass
+    check_readable(Path(name), name)
     try:
         proto = onnx.load(name)
         onnx.checker.check_model(name)
     except Exception as error:  # of protobuf, of onnx, or of its files of weights
         raise CheckpointError(f"{name} is no valid file of ONNX: {error}") from error
     return proto
+
+
+def _check_names(graph: Any) -> None:
+    """CheckpointError unless each value of a graph is made before it is used, which onnx checks of files."""
+    fault = "onnx.load: the model is damaged:"
+    made = {value.name for value in (*graph.input, *graph.initializer)}
+    for node in graph.node:
+        for name in node.input:
+            if name and name not in made:
+                raise CheckpointError(
+                    f"{fault} its node {node.name or node.op_type} needs {name!r}, which nothing makes"
+                )
+        made.update(node.output)
+    for info in graph.output:
+        if info.name not in made:
+            raise CheckpointError(f"{fault} no node makes its output {info.name!r}")
 
 
 BATCHES = 2, 3  # for which shapes are computed: what differs follows the batch

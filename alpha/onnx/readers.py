@@ -161,8 +161,14 @@ def gemm(b: Builder, node: Node) -> None:
     node.passes("broadcast")  # of files before opset 7
     weight = weight if node.get("transB", 0) else weight.T
     alpha, beta = node.get("alpha", 1.0), node.get("beta", 1.0)
-    bias = None if bias is None else np.broadcast_to(beta * bias if beta != 1 else bias, (weight.shape[0],))
-    _linear(b, node, weight if alpha == 1 else alpha * weight, bias, node.inputs[1:])
+    weight = weight if alpha == 1 else alpha * weight
+    bias = bias if bias is None or beta == 1 else beta * bias
+    if bias is not None and bias.ndim == 2 and len(bias) > 1:  # other numbers for each row, which no layer has
+        made, node.outputs = node.outputs, [f"{node.outputs[0]} product"]
+        _linear(b, node, weight, None, node.inputs[1:2])
+        b.call("Add", [*node.outputs, b.weight(node.inputs[2], bias)], made)
+        return
+    _linear(b, node, weight, None if bias is None else np.broadcast_to(bias.ravel(), len(weight)), node.inputs[1:])
 
 
 def _linear(b: Builder, node: Node, weight: Any, bias: Any, names: Sequence[str]) -> None:

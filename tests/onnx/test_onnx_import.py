@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import pickle
 import re
@@ -220,6 +221,14 @@ def test_a_layer_is_another_one_for_another_form_of_its_input() -> None:
     assert len(list(network.parameters())) == 1
 
 
+def test_a_constant_in_two_orders_of_axes() -> None:
+    """A constant beside maps and beside what was turned, whose shape is the same in both orders."""
+    body = "k = Concat <axis = 1> (x, x, x, x) p = Resize (k, , , z) t = Transpose <perm: ints = [0, 2, 1, 3]> (p) "
+    body += "u = Add (t, c) v = Add (p, c) y = Sub (u, v)"
+    proto = proto_with_layout(file_of(body, z=np.array([3, 16, 16, 16]), c=drawn(16, 16, 16)))
+    assert apart(alpha.onnx.load(proto), proto, [drawn(3, 8, 6, 4)]) < LIMIT
+
+
 def proto_with_layout(proto: Any) -> Any:
     onnx.helper.set_model_props(proto, {"layout": "NCHW"})
     return proto
@@ -230,23 +239,81 @@ def proto_with_layout(proto: Any) -> Any:
     [
         ("y = Det (x)", r"the node Det_0 \(Det\) is not offered"),
         ("a = Sigmoid (x) y = Conv (x, a)", r"Conv_1 \(Conv\) has an input a that is no constant"),
+        ("a = Shape (x) b = Cast <to = 1> (a) y = Neg (b)", "the value a is a shape or a mask"),
+        ("a, b = Dropout (x) c = Cast <to = 1> (b) y = Neg (c)", "the value b is a shape or a mask"),
+        ("y = Conv <group = 4> (x, w)", "cannot be read: ShapeError: Conv2d: "),
         ("y, i = MaxPool <kernel_shape: ints = [2, 2]> (x)", "the places of the maxima"),
     ],
 )
 def test_what_is_refused(body: str, why: str) -> None:
     with pytest.raises(ExportError, match=f"onnx.load: .*{why}"):
-        alpha.onnx.load(file_of(body))
+        alpha.onnx.load(file_of(body, **({"w": W} if "w)" in body else {})))
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(alpha.CheckpointError, match=r"none.onnx: no such file"):
         alpha.onnx.load(tmp_path / "none.onnx")
+    with pytest.raises(alpha.CheckpointError, match=r"is a folder, not a regular file; name a file in it"):
+        alpha.onnx.load(tmp_path)
     (tmp_path / "bad.onnx").write_bytes(b"\x00\x01 no file of ONNX")
     with pytest.raises(alpha.CheckpointError, match=r"bad.onnx is no valid file of ONNX"):
         alpha.onnx.load(tmp_path / "bad.onnx")
     network = alpha.onnx.load(alpha.onnx.export(nn.Linear(5, 2), alpha.tensor(ROW)))
     with pytest.raises(alpha.ShapeError, match="2 inputs, x are needed"):
         network(alpha.tensor(ROW), alpha.tensor(ROW))
+
+
+def test_damaged_files_are_named(tmp_path: Path) -> None:
+    proto = alpha.onnx.export(Flattened(), alpha.tensor(IMAGE))
+    proto.graph.output[0].name = "oupput"
+    (tmp_path / "bad.onnx").write_bytes(proto.SerializeToString())
+    with pytest.raises(alpha.CheckpointError, match=r"bad.onnx is no valid file of ONNX: .*'oupput'"):
+        alpha.onnx.load(tmp_path / "bad.onnx")
+    with pytest.raises(
+        alpha.CheckpointError, match=r"^onnx.load: the model is damaged: no node makes its output 'oupput'"
+    ):
+        alpha.onnx.load(proto)
+    proto = file_of("y = Conv <kernel_shape: ints = [3]> (x, w)", w=W)  # of which onnx tells no shape
+    with pytest.raises(ExportError, match=r"onnx.load: .* kernel_shape=\[3\] has filters of the shape \[3, 3\]"):
+        alpha.onnx.load(proto)
+    proto = file_of("y = BatchNormalization <training_mode = 1> (x, c, c, c, c)", c=C)
+    with pytest.raises(ExportError, match=r"onnx.load: the file does not tell the shape of the value y\b.* is damaged"):
+        alpha.onnx.load(proto)
+    proto = file_of("y = Relu (x)")
+    proto.opset_import[0].domain = "of.another"
+    with pytest.raises(
+        alpha.CheckpointError, match=r"onnx.load: the shapes of the model cannot be worked out: .* No opset import"
+    ):
+        alpha.onnx.load(proto)
+    proto = file_of("a = Relu (x) y = Add (a, c)", c=C)
+    del proto.graph.initializer[:]
+    with pytest.raises(alpha.CheckpointError, match="its node Add needs 'c', which nothing makes"):
+        alpha.onnx.load(proto)
+
+
+def test_every_flipped_bit_of_a_file_is_refused_or_read(tmp_path: Path) -> None:
+    body = "a = Conv <strides: ints = [2, 1], group = 2> (x, w) b = MaxPool <kernel_shape: ints = [2, 2]> (a) "
+    body += "c = Flatten (b) d = Gemm <transB = 1> (c, v) y = Softmax (d)"
+    proto = file_of(body, w=drawn(2, 2, 3, 3), v=drawn(2, 12))
+    data, path = proto.SerializeToString(), tmp_path / "flipped.onnx"
+    with trials() as trial:
+        for place in range(0, 8 * len(data), 5):
+            changed = bytearray(data)
+            changed[place // 8] ^= 1 << place % 8
+            path.write_bytes(changed)
+            with trial(place), contextlib.suppress(alpha.CheckpointError, ExportError):
+                alpha.onnx.load(path)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (5,), (1, 1), (1, 5), (2, 1), (2, 5)])
+@pytest.mark.parametrize("beta", [1, 0.5])
+def test_what_a_gemm_adds(shape: tuple[int, ...], beta: float) -> None:
+    body = f"a = Flatten (x) y = Gemm <beta: float = {beta}> (a, w, c)"
+    proto = proto_with_layout(file_of(body, w=drawn(192, 5), c=np.asarray(drawn(*shape), np.float32)))
+    network = alpha.onnx.load(proto)
+    assert apart(network, proto, [drawn(2, 8, 6, 4)]) < LIMIT
+    assert isinstance(next(iter(network.children())), nn.Linear)
+    assert len(list(network.parameters())) == 2 or shape == ()
 
 
 @pytest.mark.torch
