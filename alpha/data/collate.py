@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ _NO_TENSOR = (
     "these"
 )
 _EXACT = {"float16": 11, "float32": 24, "float64": 53, "complex64": 24, "complex128": 53}  # bits of whole numbers
+_PLAIN = {str, bytes, int, float, bool, type(None)}
 _WIDER = {"int8": "int32", "int16": "int32", "uint16": "int32", "uint32": "int64", "float16": "float32"}
 
 
@@ -66,6 +68,42 @@ def mapped(batch: Any, change: Any) -> Any:
     if isinstance(batch, tuple):
         return _tuple_like(batch, [mapped(value, change) for value in batch])
     return change(batch)
+
+
+_ALONE = 2  # references to what stands in one container, while they are counted
+
+
+def owned(held_in: Any, place: Any, shared: bool = False) -> Any:
+    """Value at a place of a list, a tuple or a dict, with a copy of each array that something else refers to, too.
+
+    Such an array may be a buffer that its dataset writes again for the next batch. `shared` says that one of the
+    containers around it is known elsewhere.
+    """
+    shared = shared or sys.getrefcount(held_in[place]) > _ALONE
+    value = held_in[place]
+    if isinstance(value, np.ndarray):
+        return value.copy() if shared or _of_shared(value) else value
+    if type(value) is Tensor:
+        if not isinstance(value.array, np.ndarray) or value.requires_grad:
+            return value
+        again = shared or sys.getrefcount(value.array) > _ALONE or _of_shared(value.array)
+        return Tensor(array_of(value).copy()) if again else value
+    if isinstance(value, Mapping):
+        parts = {name: owned(value, name, shared) for name in value}
+        return value if all(parts[name] is value[name] for name in parts) else parts
+    if not isinstance(value, (tuple, list)) or set(map(type, value)) <= _PLAIN:
+        return list(value) if shared and type(value) is list else value
+    found = [owned(value, number, shared) for number in range(len(value))]
+    if all(part is given for part, given in zip(found, value, strict=True)):
+        return value
+    return _tuple_like(value, found) if isinstance(value, tuple) else found
+
+
+def _of_shared(values: NDArray[Any]) -> bool:
+    """True if an array is a part of memory that something else refers to, too."""
+    if values.base is None:
+        return False
+    return sys.getrefcount(values.base) > _ALONE or not isinstance(values.base, np.ndarray) or _of_shared(values.base)
 
 
 def wrong_length(batch: Any, count: int, place: str = "") -> str:

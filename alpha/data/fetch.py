@@ -16,7 +16,7 @@ import numpy as np
 
 from alpha.core import rng
 from alpha.data.checks import index_of, indices_of, say_where
-from alpha.data.collate import collate
+from alpha.data.collate import collate, owned
 from alpha.data.dataset import batch_from, item_of, items_from, way_of
 from alpha.errors import DataError
 
@@ -111,10 +111,10 @@ def _drawn(source: Iterator[T], place: rng.Substream) -> Iterator[T]:
     while True:
         with rng.within(place):
             try:
-                item = next(source)
+                item = [next(source)]
             except StopIteration:
                 return
-        yield item
+        yield item.pop()  # this frame keeps no reference
 
 
 def made(recipe: Recipe, batches: Iterable[Any], workers: int, draws: Draws) -> Iterator[Any]:
@@ -137,7 +137,9 @@ def made(recipe: Recipe, batches: Iterable[Any], workers: int, draws: Draws) -> 
 
     try:
         for number, indices in numbered:
-            waiting.append((number, indices, [pool.submit(call) for call in _calls(recipe, number, indices, draws)]))
+            calls = _calls(recipe, number, indices, draws)
+            calls = [partial(_own, call) for call in calls] if recipe.ahead else calls
+            waiting.append((number, indices, list(map(pool.submit, calls))))
             if len(waiting) > (workers if recipe.ahead else 1):
                 yield result()
         while waiting:
@@ -165,6 +167,11 @@ def _call(asked: Any, part: Callable[[], Any], place: rng.Substream) -> Any:
         raise
 
 
+def _own(call: Callable[[], Any]) -> Any:
+    """The result of a call, which stays what it is when its thread makes the next one."""
+    return owned([call()], 0)
+
+
 def named(asked: Any) -> str:
     """The index, or the indices, of a call."""
     if not isinstance(asked, (list, tuple, np.ndarray)):
@@ -187,7 +194,7 @@ class _End(Generic[T]):
 
 
 def prefetched(items: Iterable[T], depth: int) -> Generator[T, None, None]:
-    """Yields `items` in order, holding at most `depth` of them ready; 0 runs without a thread.
+    """Yields `items` in order, holding at most `depth` of them ready, copied if need be; 0 runs without a thread.
 
     An exception of `items` is raised here, after the items before it. Closing or dropping the
     iterator stops the thread and waits for it, so none outlives its consumer.
@@ -218,10 +225,11 @@ def prefetched(items: Iterable[T], depth: int) -> Generator[T, None, None]:
 def _produce(items: Iterable[T], queue: Queue[T | _End[T]], stopped: threading.Event) -> None:
     end: _End[T] = _End()
     try:
-        for item in items:
-            if stopped.is_set():
-                return
-            queue.put(item)
+        source = iter(items)
+        while not stopped.is_set():
+            queue.put(owned([next(source)], 0))  # before the next one is made, perhaps in the same memory
+    except StopIteration:
+        pass
     except BaseException as error:  # carried to the consumer, whatever it is
         end = _End(error)
     if not stopped.is_set():
