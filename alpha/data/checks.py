@@ -58,6 +58,8 @@ def index_of(owner: str, index: Any) -> int:
     """An index as an int."""
     if type(index) is int:
         return index
+    if isinstance(index, np.integer):
+        return int(index)
     try:
         if isinstance(index, (bool, np.bool_)) or "bool" in str(getattr(index, "dtype", "")):
             raise TypeError

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alpha.autograd.versions import array_of
-from alpha.core.host_values import DTYPES, MASKED, is_masked
+from alpha.core.host_values import DTYPES, MASKED, host_array, is_masked, is_torch
 from alpha.core.tensor import Tensor
 from alpha.errors import DataError
 
@@ -298,6 +298,11 @@ def _on_host(value: Any, name: str) -> NDArray[Any]:
             f"DataLoader: {name} is of type {type(value).__name__}, not an array, a tensor, a number or a string; "
             "collate_fn may stack it"
         )
+    if is_torch(value):
+        try:
+            return host_array(value)
+        except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:
+            raise DataError(f"DataLoader: {name} is a tensor of PyTorch that numpy cannot read: {error}") from error
     if isinstance(value, Tensor) and isinstance(value.array, np.ndarray):
         array: NDArray[Any] = array_of(value)
         return array

@@ -359,16 +359,26 @@ def batch_of(dataset: Any, indices: NDArray[np.int64]) -> Any:
     return collate(items, places)
 
 
+def length_of(owner: str, dataset: Any) -> int:
+    """The number of items of a dataset; DataError if it has none by index."""
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+        raise DataError(
+            f"{owner}: a {type(dataset).__name__} has no items by index, of which some could be taken; a dataset with "
+            "__len__, and with __getitem__ or batch, is needed"
+        )
+    return len(dataset)
+
+
 class Subset(Dataset[Any]):
     """The items of `dataset` at `indices` (M,), in this order.
 
     Raises:
-        DataError: an index is out of range, or not a whole number.
+        DataError: an index is out of range, or not a whole number, or the dataset has no items by index.
     """
 
     def __init__(self, dataset: Any, indices: Sequence[int] | NDArray[Any]) -> None:
         self.dataset = dataset
-        self.indices = indices_of("Subset", indices, len(dataset))
+        self.indices = indices_of("Subset", indices, length_of("Subset", dataset))
 
     @property
     def whole_batches(self) -> bool:
@@ -545,7 +555,7 @@ def random_split(
         >>> len(train), len(test)
         (8, 2)
     """
-    count = len(dataset)
+    count = length_of("random_split", dataset)
     seed = seed_of("random_split", seed, generator)
     sizes = _sizes(lengths, count)
     order = permutation(raw(rng.fresh_seed() if seed is None else seed, 0, count, SPLIT))

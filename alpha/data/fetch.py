@@ -42,7 +42,8 @@ def recipe_of(dataset: Any, collate_fn: Callable[[Any], Any] | None, single: boo
     """The recipe for a dataset; `single`: the indices of a batch are one index, and its item is handed out as it is."""
 
     def item(index: Any) -> tuple[Any, Callable[[], Any]]:
-        return _index(index), partial(item_of, dataset, _index(index))
+        place = _index(index)
+        return place, partial(item_of, dataset, place)
 
     if single:
         return Recipe(
@@ -58,15 +59,15 @@ def recipe_of(dataset: Any, collate_fn: Callable[[Any], Any] | None, single: boo
         )
 
     def stack(items: list[Any], indices: Any) -> Any:
-        return collate(items, list(map(_index, indices))) if collate_fn is None else collate_fn(items)
+        return collate(items, _places(indices)) if collate_fn is None else collate_fn(items)
 
     if way_of(dataset, ("__getitems__", "__getitem__")) == "__getitems__":
         return Recipe(
-            lambda indices: [(indices, partial(items_from, dataset, list(map(_index, _given(indices)))))],
+            lambda indices: [(indices, partial(items_from, dataset, _places(indices)))],
             lambda results, indices: stack(results[0], indices),
             True,
         )
-    return Recipe(lambda indices: list(map(item, _given(indices))), stack, False)
+    return Recipe(lambda indices: list(map(item, _places(indices))), stack, False)
 
 
 def _index(index: Any) -> Any:
@@ -75,6 +76,14 @@ def _index(index: Any) -> Any:
         return index
     is_key = isinstance(index, (str, bytes)) or not (isinstance(index, Number) or hasattr(index, "dtype"))
     return index if is_key else index_of("DataLoader", index)
+
+
+def _places(indices: Any) -> list[Any]:
+    """The indices of a batch as by `_index`."""
+    if isinstance(indices, np.ndarray) and indices.dtype.kind in "iu" and indices.ndim == 1:
+        found: list[int] = indices.tolist()
+        return found
+    return list(map(_index, _given(indices)))
 
 
 def _given(indices: Any) -> Any:

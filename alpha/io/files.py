@@ -30,7 +30,7 @@ def make_folder(path: Path) -> None:
         probe, descriptor = _new_part(path / "probe", 0o600)
         os.close(descriptor)
         probe.unlink(missing_ok=True)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise CheckpointError(_unusable(path, error)) from error
 
 
@@ -48,13 +48,22 @@ def new_folder(default: Path) -> Path:
             except FileExistsError:
                 continue
             break
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise CheckpointError(_unusable(default, error)) from error
     return folder
 
 
-def _unusable(path: Path, error: OSError) -> str:
-    return f"{path}: cannot be used as output folder: {error.strerror}; choose another one"
+def _unusable(path: Path, error: OSError | ValueError) -> str:
+    return f"{_named(path)}: cannot be used as output folder: {_reason(error)}; choose another one"
+
+
+def _named(path: Path) -> str:
+    return str(path).replace("\0", "\\0")
+
+
+def _reason(error: OSError | ValueError) -> str:
+    """Why a file cannot be used: what the system says, or that the path is none, as with a zero in it."""
+    return getattr(error, "strerror", None) or str(error)
 
 
 def check_readable(path: Path, name: str) -> None:
@@ -101,10 +110,14 @@ def write_atomically(path: Path, *parts: bytes | memoryview) -> None:
             temporary.unlink(missing_ok=True)
             raise
         _sync_folder(target.parent)
-    except OSError as error:
-        state = "the old file is intact" if path.exists() else "nothing was written"
+    except CheckpointError:
+        raise
+    except (OSError, ValueError) as error:
+        state = (
+            "nothing was written" if isinstance(error, ValueError) or not path.exists() else "the old file is intact"
+        )
         size = sum(len(part) for part in parts)
-        raise CheckpointError(f"{path}: {size:,} bytes cannot be written: {error.strerror}; {state}") from error
+        raise CheckpointError(f"{_named(path)}: {size:,} bytes cannot be written: {_reason(error)}; {state}") from error
 
 
 # -- parts: files that are not whole yet ------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from alpha.models.vgg import vgg16, vgg19
 from alpha.models.vit import vit_tiny
 from alpha.module.module import Module, device_of, evaluation_of
 from alpha.nn import functional as F
+from alpha.ops.kernel.options import positive_integer
 from alpha.runtime import Device, get_device
 
 WEIGHTS = "weights.safetensors"  # of a run's folder
@@ -156,6 +157,7 @@ class Classifier(Module):
             DataError: a photo cannot be read; the message names it.
             ShapeError: the network has not as many outputs as the description has classes.
         """
+        batch_size = positive_integer("predict", "batch_size", batch_size)
         several = photos if isinstance(photos, (list, tuple)) else [photos]
         found: list[Prediction] = []
         with evaluation_of(self), no_grad():
@@ -189,12 +191,14 @@ class Classifier(Module):
         if isinstance(photo, bytes):
             return np.asarray(Decoder("predict")(io.BytesIO(photo), size, "the photo"))
         if isinstance(photo, np.ndarray):
-            if photo.ndim != 3 or photo.shape[2] != 3 or photo.dtype != np.uint8:
+            if photo.ndim != 3 or photo.shape[2] != 3 or photo.dtype != np.uint8 or not photo.size:
                 raise ShapeError(f"predict: an image (H, W, 3) of uint8 is needed  ({photo.dtype} {photo.shape})")
             photo = Image.fromarray(photo)
         if not isinstance(photo, Image.Image):
             found = type_name(photo)
             raise DataError(f"predict: a {found} is no photo: a path, an image of Pillow or an array is needed")
+        if 0 in photo.size:
+            raise DataError(f"predict: the photo has no pixels  (width and height {photo.size})")
         try:
             return np.asarray(covering(in_colour(photo), size))
         except (OSError, SyntaxError, ValueError) as error:

@@ -221,6 +221,8 @@ class Resize(FixedTransform):
         """The size of what an image (H, W) becomes."""
         if not isinstance(self.size, int):
             return self.size
+        if not H * W:
+            raise ShapeError(f"{type(self).__name__}: images of {H} x {W} have no pixels, so none can be scaled")
         short, long = self.size, self.size * max(H, W) // min(H, W)
         if self.max_size is not None and long > self.max_size:
             short, long = max(1, self.max_size * short // long), self.max_size

@@ -13,6 +13,7 @@ import alpha
 from alpha.data import ArrayDataset, DataLoader, TensorDataset, default_collate
 from alpha.data.collate import merged
 from alpha.errors import DataError
+from alpha.train.batches.host import as_arrays
 
 
 class Point(NamedTuple):
@@ -160,6 +161,25 @@ def test_masks_are_not_lost(tmp_path: Path) -> None:
         with pytest.raises((DataError, TypeError), match=r"is a masked array, .* by its filled\(value\)"):
             take()
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.torch
+def test_tensors_of_pytorch_of_any_kind_are_stacked() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.tensor([1.5, 2.5])
+    for value, dtype in (
+        (x.bfloat16(), "bfloat16"),
+        (x.clone().requires_grad_(), "float32"),
+        (x.clone().requires_grad_() * 1, "float32"),
+        (x.double().requires_grad_().bfloat16(), "bfloat16"),
+    ):
+        (batch, _) = next(iter(DataLoader([(value, 1), (value, 2)], 2)))
+        assert (batch.dtype.name, batch.shape) == (dtype, (2, 2))
+        whole = type("Whole", (), {"__len__": lambda self: 2, "batch": lambda self, i, v=value: (v, i)})()
+        assert as_arrays(next(iter(DataLoader(whole, 2))))[0].dtype.name == dtype
+    for value in (torch.tensor([1 + 1j, 2]).conj(), torch.eye(2).to_sparse(), torch.empty(2, device="meta")):
+        with pytest.raises(DataError, match=r"DataLoader: item 0, element 1 is a tensor of PyTorch that numpy cannot"):
+            default_collate([(1, value), (2, value)])
 
 
 def test_strings_in_a_loader() -> None:

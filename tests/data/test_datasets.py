@@ -222,6 +222,21 @@ def test_parts_with_other_classes_are_not_joined(second: tuple[str, ...], reason
         assert (first + dataset)[3][1] == label
 
 
+def test_what_has_no_items_by_index_has_no_parts() -> None:
+    class Stream(IterableDataset[int]):
+        def __iter__(self) -> Iterator[int]:
+            return iter([0, 1])
+
+    class Counted(Stream):
+        def __len__(self) -> int:
+            return 2
+
+    for data in (Stream(), Counted(), iter([0, 1]), 5):
+        for owner, take in (("Subset", lambda d: Subset(d, [0])), ("random_split", lambda d: random_split(d, [1, 1]))):
+            with pytest.raises(DataError, match=f"{owner}: a {type(data).__name__} has no items by index"):
+                take(data)
+
+
 def test_streams_with_other_classes_are_not_joined() -> None:
     class Stream(IterableDataset[int]):
         def __init__(self, *classes: str) -> None:

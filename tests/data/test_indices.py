@@ -154,10 +154,10 @@ def test_a_batch_has_an_item_for_each_index(count: int) -> None:
 def test_what_is_no_part_of_items_has_any_form() -> None:
     batch = (np.zeros((2, 3)), [np.zeros(1), np.zeros(5)], {"mean": np.float32(2), "scale": np.array(3.0), "name": "x"})
     data = type("Mixed", (ByBatch,), {"batch": lambda self, indices: batch})()
-    assert next(iter(DataLoader(data, 2))) is batch
+    assert next(iter(DataLoader(data, 2, prefetch=0))) is batch
     pair = [np.zeros(4), np.ones(4)]
     data = type("Mixed", (ByBatch,), {"batch": lambda self, indices: pair})()
-    assert next(iter(DataLoader(data, 4))) is pair
+    assert next(iter(DataLoader(data, 4, prefetch=0))) is pair
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])

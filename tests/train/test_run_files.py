@@ -22,8 +22,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import alpha
 from alpha.errors import CheckpointError
-from alpha.io.files import _new_part
+from alpha.io.files import _new_part, new_folder
 from alpha.train import History, Row, load_metadata, load_weights, make_folder, save_curves, save_weights
 
 STATE = {"conv.weight": np.arange(24, dtype=np.float32).reshape(2, 3, 4), "bn.steps": np.array(7, dtype=np.int64)}
@@ -75,6 +76,19 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
             save_weights(tmp_path / "new", STATE)
     assert load_metadata(path) == {"epoch": "1"}
     assert names(tmp_path) == ["w.safetensors"]
+
+
+def test_a_path_that_no_file_can_have(tmp_path: Path) -> None:
+    for write in (
+        lambda: alpha.save({"x": 1}, "a\0b"),
+        lambda: alpha.save({"x": 1}, tmp_path / "a\0b" / "c"),
+        lambda: save_weights("a\0b", STATE),
+        lambda: make_folder(Path("a\0b")),
+        lambda: new_folder(Path("a\0b")),
+        lambda: alpha.load("a\0b"),
+    ):
+        with pytest.raises(CheckpointError, match=r"a.*b.*: .*(null|zero|no such)"):
+            write()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="resource limits are POSIX")

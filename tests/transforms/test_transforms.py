@@ -589,3 +589,10 @@ def test_a_transform_of_ones_own() -> None:
 
     np.testing.assert_array_equal(run(Invert()), 1 - IMAGES)
     np.testing.assert_array_equal(run(Invert().eval()), IMAGES)
+
+
+@pytest.mark.parametrize("shape", [(2, 0, 5, 3), (2, 5, 0, 3), (2, 0, 0, 3)])
+def test_images_without_pixels_are_not_scaled(shape: tuple[int, ...]) -> None:
+    for max_size in (None, 9):
+        with pytest.raises(ShapeError, match=f"Resize: images of {shape[1]} x {shape[2]} have no pixels"):
+            transforms.Resize(5, max_size=max_size)(alpha.zeros(*shape))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alpha.autograd.versions import array_of
-from alpha.core.host_values import DTYPES, MASKED, is_masked
+from alpha.core.host_values import DTYPES, MASKED, host_array, is_masked, is_torch
 from alpha.core.numerics import is_floating
 from alpha.core.rng import fresh_seed
 from alpha.core.tensor import Tensor
@@ -213,7 +213,7 @@ def parts_of(batch: Any, count: int) -> list[Any]:
 def _array(values: Any) -> NDArray[Any]:
     if isinstance(values, Tensor):
         return array_of(values) if isinstance(values.array, np.ndarray) else values.numpy()
-    array = widened(np.asarray(values))
+    array = widened(host_array(values) if is_torch(values) else np.asarray(values))
     if is_masked(values):
         raise DataError(f"Trainer: an array in a batch of the loader {MASKED}")
     if array.dtype.name not in DTYPES:

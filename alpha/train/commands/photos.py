@@ -167,7 +167,12 @@ def _split(folder: Path, image_size: int, train_size: int, share: float, seed: i
     parts = random_split(small, [1 - share, share], seed=seed, stratify=small.labels)
     counts = np.bincount(small.labels[parts[1].indices], minlength=len(small.classes))
     if not len(parts[1]) or not len(parts[0]):
-        raise DataError(f"{shown(folder)}: {len(small)} photos are too few to split; give a folder val beside train")
+        side = "larger" if not len(parts[1]) else "smaller"
+        raise DataError(
+            f"{shown(folder)}: {len(small)} photos are too few to split by --test-share {share:g}, which leaves "
+            f"{len(parts[0])} to train on and {len(parts[1])} to test on; make it {side}, add photos, or give a folder "
+            "val beside train"
+        )
     if (counts == 0).any():
         few = [small.classes[place] for place in np.flatnonzero(counts == 0)]
         raise DataError(

@@ -156,6 +156,10 @@ def fit(run: Run, trainer: Trainer, train_loader: DataLoader, photos: Photos) ->
     except Interrupted as stop:
         print(f"interrupted after step {trainer.step} of epoch {trainer.epoch}; go on with --resume {run.folder}")
         return stop.status
+    except CheckpointError as error:  # a full disk, say
+        if not run.saved:
+            raise
+        raise CheckpointError(f"{error}; go on from the last saved epoch with --resume {run.folder}") from error
     except KeyboardInterrupt:
         what = f"go on from the last saved epoch with --resume {run.folder}" if run.saved else "nothing was saved"
         print(f"alpha-train: stopped at once; {what}", file=sys.stderr)

@@ -8,16 +8,19 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import child
 import numpy as np
 import pytest
 from photo_room import COLORS, SMALL, photos, train
+from PIL import Image
 
 import alpha
 from alpha.data.images.image_files import opened
 from alpha.errors import CheckpointError, DataError, ShapeError
 from alpha.models import saved
+from alpha.train import Run
 from alpha.train.commands import predict, report, train_photos
 from alpha.train.commands.chosen_network import arguments_of, built
 
@@ -147,7 +150,8 @@ def test_output_that_nobody_reads_ends_a_command_quietly(room: Path) -> None:
         ),
         (["colors/red"], "has no folders; expected one per class"),
         (["one"], "has 1 class; two folders of photos or more are needed"),
-        (["few"], "4 photos are too few to split; give a folder val beside train"),
+        (["few"], "4 photos are too few to split by --test-share 0.2, which leaves 4 to train on and 0 to test on"),
+        (["few", "--test-share", "0.0001"], "leaves 4 to train on and 0 to test on; make it larger, add photos, or"),
         (["colors", "--weights", "colors/red/0.jpg"], "0.jpg"),
     ],
 )
@@ -162,6 +166,27 @@ def test_a_mistake_is_answered_in_a_line(
     assert message in error
     assert len(error.splitlines()) == 1
     assert not (room / "runs").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("full_from", [1, 2])
+def test_a_full_disk_says_how_the_run_goes_on(
+    room: Path, full_from: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos(room / "colors")
+    save = Run.save
+
+    def full(self: Run, trainer: Any, wait: bool = True) -> None:
+        if trainer.epoch >= full_from:
+            self.wait()
+            monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        save(self, trainer, wait)
+
+    monkeypatch.setattr(Run, "save", full)
+    assert train("colors", "--model", "tiny", "--epochs", "3", *SMALL) == 2
+    error = capsys.readouterr().err
+    assert "No space left on device" in error
+    assert ("go on from the last saved epoch with --resume runs/colors" in error) == (full_from > 1)
 
 
 @pytest.mark.parametrize(
@@ -251,6 +276,14 @@ def test_what_is_no_photo(room: Path) -> None:
         network.predict(5)
     with pytest.raises(ShapeError, match=r"an image \(H, W, 3\) of uint8 is needed"):
         network.predict(np.zeros((4, 4, 3), np.float32))
+    for shape in ((0, 5, 3), (5, 0, 3), (0, 0, 3)):
+        with pytest.raises(ShapeError, match=rf"of uint8 is needed  \(uint8 \({shape[0]}, {shape[1]}, 3\)\)"):
+            network.predict([np.zeros((2, 2, 3), np.uint8), np.zeros(shape, np.uint8)])
+    with pytest.raises(DataError, match=r"predict: the photo has no pixels  \(width and height \(0, 3\)\)"):
+        network.predict(Image.new("RGB", (0, 3)))
+    for size in (0, -1, 1.5, True, None):
+        with pytest.raises((TypeError, ValueError), match="predict: batch_size="):
+            network.predict([], size)
     assert network.predict([]) == []
 
 
