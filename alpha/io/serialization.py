@@ -108,9 +108,10 @@ def load(
 
     Returns:
         What was saved. PyTorch's state dicts are state dicts of the layout "NCHW", which `load_state_dict` turns; those
-        of safetensors files have tensors on the cpu, and the layout that `save_weights` wrote, or None. Other programs'
-        tensors of a dtype that Alpha has not come as the next wider one (int16 as int32), or, if there is none (complex
-        numbers, uint64, float8), as arrays of numpy.
+        of safetensors files have tensors on the cpu, and the layout that `save_weights` wrote. Without one, as in files
+        of other programs, they are taken for PyTorch's; `load_state_dict(.., layout="NHWC")` says otherwise. Other
+        programs' tensors of a dtype that Alpha has not come as the next wider one (int16 as int32), or, if there is
+        none (complex numbers, uint64, float8), as arrays of numpy.
 
     Raises:
         CheckpointError: there is no such file, it is no regular one, it is damaged, or it holds what is no data.

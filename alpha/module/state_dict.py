@@ -214,7 +214,7 @@ def read_state(
     in_nchw = {name for name, found in layouts.items() if found == "NCHW"}
     ordered, problems = maps.turn({name: given[name] for name in in_nchw})
     turned.update(ordered)
-    problems += [*unread.values(), *_shape_problems(targets, given, turned, layouts)]
+    problems += [*unread.values(), *_shape_problems(targets, given, turned, layouts, known is not None)]
     problems += [
         f"values      {name}: the weights are of a lazy layer before its first forward, the model has {targets[name]}"
         for name in sorted(empty)
@@ -268,8 +268,13 @@ def _shape_problems(
     given: Mapping[str, Values],
     turned: Mapping[str, Values],
     layouts: Mapping[str, str | None],
+    fixed: bool,
 ) -> list[str]:
-    """Values that are not numbers, or that have another shape than the module's."""
+    """Values that are not numbers, or that have another shape than the module's.
+
+    Args:
+        fixed: the state dict knows its layout, so the argument layout= cannot be another one.
+    """
     problems = []
     for name, value in given.items():
         target = targets[name]
@@ -279,8 +284,12 @@ def _shape_problems(
         if value.dtype.kind not in "iub" and not is_floating(value.dtype):
             problems.append(f"dtype       {name}: {value.dtype} is not a number")
         elif not target.takes(shape):
-            hint = f"; they fit with layout={advice!r}" if target.takes(other) else ""
-            problems.append(f"shape       {name}: the weights have {value.shape}, the model {target}{hint}")
+            turned_to = (
+                f"; taken for PyTorch's, in NCHW, they are {shape} here" if is_nchw and shape != value.shape else ""
+            )
+            how = f"alpha.nn.StateDict(weights, {advice!r})" if fixed else f"layout={advice!r}"
+            hint = f"; they fit with {how}" if target.takes(other) else ""
+            problems.append(f"shape       {name}: the weights have {value.shape}, the model {target}{hint}{turned_to}")
     return problems
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -265,3 +266,27 @@ def test_weights_have_the_layout_that_their_file_names(tmp_path: Path) -> None:
     model = nn.Conv2d(2, 4, 3)
     alpha.train.save_weights(tmp_path / "own.safetensors", model.state_dict())
     assert alpha.load(tmp_path / "own.safetensors").layout == "NHWC"
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"), [("Conv2d", (8, 3, 3, 16)), ("Conv1d", (8, 3, 16)), ("Conv3d", (8, 3, 3, 3, 16))]
+)
+def test_weights_of_alpha_in_a_file_without_its_layout(tmp_path: Path, kind: str, shape: tuple[int, ...]) -> None:
+    """The message does not name one shape twice as if the two differed: it says for what the file is taken."""
+    path = tmp_path / "net.safetensors"
+    model = getattr(alpha.nn, kind)(16, 8, 3)
+    save_file({name: value.numpy() for name, value in model.state_dict().items()}, path)
+    state, turned = alpha.load(path), (*shape[:1], *shape[2:], shape[1])
+    known = alpha.nn.StateDict(dict(state), "NCHW")
+    for given, layout, way in (
+        (state, None, "layout='NHWC'"),
+        (state, "NCHW", "layout='NHWC'"),
+        (known, None, "alpha.nn.StateDict(weights, 'NHWC')"),
+    ):
+        told = (
+            f"the weights have {shape}, the model {shape}; they fit with {way}; taken for PyTorch's, in NCHW, they are"
+        )
+        with pytest.raises(CheckpointError, match=re.escape(f"{told} {turned} here")):
+            model.load_state_dict(given, layout=layout)
+    model.load_state_dict(state, layout="NHWC")
+    model.load_state_dict(alpha.nn.StateDict(dict(known), "NHWC"))
