@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -191,9 +192,20 @@ def cache_dir() -> Path:
         raise ConfigError(f"there is no home folder for ~/.cache/alpha, since HOME is not set: {error}") from error
 
 
-def table() -> str:
-    """The variables as text, one per line; `python -m alpha.utils.doctor` prints it."""
-    return "\n".join(f"{v.name:24} {v.get() or '-':12} {v.meaning}" for v in VARIABLES)
+def table(columns: int) -> str:
+    """The variables as text, in lines of so many columns, if a word fits; `python -m alpha.utils.doctor` prints it."""
+    beside = 38  # names and values
+    fold = textwrap.TextWrapper(max(columns, beside + 20), subsequent_indent=" " * beside, break_on_hyphens=False)
+    fold.break_long_words = False
+    lines = []
+    for v in VARIABLES:
+        begin = f"{v.name:24} {v.get() or '-':12} "
+        if len(begin) > beside:  # a long value, as a path is: the meaning has the next line
+            lines.append(begin.rstrip())
+            begin = ""
+        fold.initial_indent = begin.ljust(beside)
+        lines += fold.wrap(v.meaning)
+    return "\n".join(lines)
 
 
 def unknown() -> list[str]:

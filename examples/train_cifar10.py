@@ -17,6 +17,7 @@ if its options are the same. `alpha-train FOLDER` does the same for photos of yo
 from __future__ import annotations
 
 import argparse
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -171,7 +172,10 @@ def train(args: argparse.Namespace) -> int:
             print(f"on the train set: {trainer.evaluate(train_loader).accuracy:.2%}")
     except Interrupted as stop:
         run.save(trainer)  # the signal may have come behind the last epoch
-        print(f"interrupted after step {trainer.step} of epoch {trainer.epoch}; go on with --resume {run.folder}")
+        print(
+            f"interrupted after step {trainer.step} of epoch {trainer.epoch}; "
+            f"go on with --resume {shlex.quote(str(run.folder))}"
+        )
         finish(run)
         return stop.status
     finish(run)

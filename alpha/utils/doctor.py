@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -84,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"CPU cores     {os.cpu_count()}")
     print(f"compiler      {_compiler()}")
     print(f"kernel cache  {_cache()}")
-    print(f"\n{config.table()}\n")
+    print(f"\n{config.table(shutil.get_terminal_size().columns)}\n")
     for line in config.unknown():
         print(f"warning: {line}\n")
     return 1 if wrong or any(result.works is False for result in results) else 0

@@ -193,3 +193,13 @@ def test_a_variable_that_means_nothing_fails() -> None:
     assert result.returncode == 1
     assert "variable FAILS: ALPHA_TUNE='perhaps' is neither on (1, true, yes, on) nor off" in result.stdout
     assert "cpu   works" in result.stdout
+
+
+@pytest.mark.parametrize("columns", [64, 80, 132, 500])
+def test_the_table_of_variables_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALPHA_CACHE_DIR", "/a/folder/whose/name/is/long")
+    lines = config.table(columns).splitlines()
+    assert max(map(len, lines)) <= columns
+    said = " ".join(config.table(columns).split())
+    for variable in config.VARIABLES:
+        assert f"{variable.name} {variable.get() or '-'} {variable.meaning}" in said

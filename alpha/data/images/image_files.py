@@ -31,6 +31,11 @@ _NO_IMAGES = {  # how they begin; Pillow knows some of these, too
 }
 
 
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
+    code: f"\\u{code:04x}" for code in (0x2028, 0x2029)
+}
+
+
 @functools.cache
 def formats() -> tuple[str, ...]:
     """Formats of `FORMATS` that this Pillow can read."""
@@ -66,8 +71,8 @@ def opened(source: str | Path | BinaryIO, name: str = "", only: Sequence[str] = 
 
 
 def shown(path: object) -> str:
-    """A path as text that can be printed: bytes of its name that are no UTF-8 become escapes, as \\xff."""
-    return str(path).encode(errors="surrogateescape").decode(errors="backslashreplace")
+    """A path or a name as text that can be printed: bytes that are no UTF-8, and controls, become escapes, as \\xff."""
+    return str(path).encode(errors="surrogateescape").decode(errors="backslashreplace").translate(_CONTROLS)
 
 
 def _kind(source: str | Path | BinaryIO) -> str:

@@ -99,7 +99,9 @@ def _read(folder: Path, image_size: int, train_size: int, share: float, seed: in
     train_set, test_set = PackedImages(train, train_size, **options), PackedImages(test, image_size, **options)
     if train_set.classes != test_set.classes:
         wrong = sorted(set(train_set.classes) ^ set(test_set.classes))
-        raise DataError(f"{shown(train)} and {shown(test)} have other classes: {', '.join(wrong)} in only one of them")
+        raise DataError(
+            f"{shown(train)} and {shown(test)} have other classes: {shown(', '.join(wrong))} in only one of them"
+        )
     skipped = [*sets.skipped, *train_set.skipped, *test_set.skipped]
     return Photos(train_set, test_set, train_set.classes, files_of(test_set), skipped)
 
@@ -176,8 +178,8 @@ def _split(folder: Path, image_size: int, train_size: int, share: float, seed: i
     if (counts == 0).any():
         few = [small.classes[place] for place in np.flatnonzero(counts == 0)]
         raise DataError(
-            f"{shown(folder)}: {', '.join(few[:5])} {'has' if len(few) == 1 else 'have'} too few photos for one to "
-            f"test on; add photos, or make --test-share larger than {share:g}"
+            f"{shown(folder)}: {shown(', '.join(few[:5]))} {'has' if len(few) == 1 else 'have'} too few photos for one "
+            f"to test on; add photos, or make --test-share larger than {share:g}"
         )
     files = files_of(small)
     return Photos(

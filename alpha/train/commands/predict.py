@@ -80,12 +80,13 @@ def files_in(path: Path) -> list[Path]:
 
 def as_line(photo: Path, prediction: Prediction, top: int) -> str:
     likeliest = list(prediction.probabilities.items())[:top]
-    return f"{shown(photo)}: {', '.join(f'{name} {share:.1%}' for name, share in likeliest)}"
+    return f"{shown(photo)}: {', '.join(f'{shown(name)} {share:.1%}' for name, share in likeliest)}"
 
 
 def as_json(photo: Path, prediction: Prediction) -> str:
+    """A line of JSON; bytes of a path that are no UTF-8 are surrogates in it, with which Python opens the file."""
     probabilities = {name: round(share, 6) for name, share in prediction.probabilities.items()}
-    return json.dumps({"photo": shown(photo), "class": prediction.name, "probabilities": probabilities})
+    return json.dumps({"photo": str(photo), "class": prediction.name, "probabilities": probabilities})
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from alpha.data.images.image_files import shown
 from alpha.io.files import make_folder, write_atomically
 from alpha.train.commands.photos import Photos
 
@@ -53,12 +54,13 @@ class Report:
         accuracy = np.divide(hits, counts, out=np.full(len(counts), np.nan), where=counts > 0)
         order = np.argsort(accuracy, kind="stable")  # NaN, of classes without a photo, last
         text = [f"test accuracy {hits.sum() / max(1, counts.sum()):.1%} of {counts.sum()} photos"]
-        lowest = [f"{self.classes[place]} {accuracy[place]:.0%}" for place in order[:3]]
+        names = [*map(shown, self.classes)]
+        lowest = [f"{names[place]} {accuracy[place]:.0%}" for place in order[:3]]
         text.append(f"classes with the lowest accuracy: {', '.join(lowest)}")
         off = matrix - np.diag(hits)
         most = np.argsort(-off, axis=None, kind="stable")[:3]
         pairs = [
-            f"{self.classes[row]} taken for {self.classes[column]} ({off[row, column]})"
+            f"{names[row]} taken for {names[column]} ({off[row, column]})"
             for row, column in zip(*np.unravel_index(most, off.shape), strict=True)
             if off[row, column]
         ]
@@ -169,5 +171,5 @@ def _draw_mistakes(path: Path, report: Report, photos: Photos, title: str) -> No
 
 def _short(name: str, length: int = 18) -> str:
     """A name without its middle if it is long: names of one kind often begin alike, and differ at the end."""
-    left = (length - 1) // 2
+    name, left = shown(name), (length - 1) // 2
     return name if len(name) <= length else f"{name[:left]}…{name[left + 1 - length :]}"

@@ -13,6 +13,7 @@ and when Ctrl-C or SIGTERM stops the run, and curves.png and report/ at the end.
 from __future__ import annotations
 
 import argparse
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -151,21 +152,30 @@ def fit(run: Run, trainer: Trainer, train_loader: DataLoader, photos: Photos) ->
             )
             outputs = trainer.predict(test_loader)
         if len(run.history.rows) < options["epochs"]:
-            print(f"to train on: alpha-train --resume {run.folder} --early-stopping 0")
+            print(f"to train on: alpha-train --resume {quoted(run.folder)} --early-stopping 0")
         finish(run, photos, outputs)
     except Interrupted as stop:
-        print(f"interrupted after step {trainer.step} of epoch {trainer.epoch}; go on with --resume {run.folder}")
+        print(
+            f"interrupted after step {trainer.step} of epoch {trainer.epoch}; go on with --resume {quoted(run.folder)}"
+        )
         return stop.status
     except CheckpointError as error:  # a full disk, say
         if not run.saved:
             raise
-        raise CheckpointError(f"{error}; go on from the last saved epoch with --resume {run.folder}") from error
+        raise CheckpointError(f"{error}; go on from the last saved epoch with --resume {quoted(run.folder)}") from error
     except KeyboardInterrupt:
-        what = f"go on from the last saved epoch with --resume {run.folder}" if run.saved else "nothing was saved"
+        what = (
+            f"go on from the last saved epoch with --resume {quoted(run.folder)}" if run.saved else "nothing was saved"
+        )
         print(f"alpha-train: stopped at once; {what}", file=sys.stderr)
         run.discard()
         return 130
     return 0
+
+
+def quoted(path: Path) -> str:
+    """A path as a shell takes it."""
+    return shlex.quote(str(path))
 
 
 def fitting_batch(photos: int) -> int:
@@ -193,7 +203,7 @@ def finish(run: Run, photos: Photos, outputs: Any) -> None:
     if alpha.distributed.rank():
         return
     o = run.options
-    name = Path(o["folder"]).name
+    name = shown(Path(o["folder"]).name)
     title = f"{o['model']} on {name}, {o['image_size']}x{o['image_size']}, batch {o['batch_size']}, {o['precision']}"
     curves = save_curves(run.folder / "curves.png", run.history.rows, title)
     logits = np.asarray(outputs, np.float64)
@@ -203,11 +213,11 @@ def finish(run: Run, photos: Photos, outputs: Any) -> None:
     print("\n".join(report.lines()))
     print(f"saved in {run.folder}: weights.safetensors, history.csv, {curves}")
     print(f"report in {run.folder / 'report'}:", *(f"  {file}" for file in files), sep="\n")
-    print(f"predict:  alpha-predict {run.folder} PHOTO ..")
+    print(f"predict:  alpha-predict {quoted(run.folder)} PHOTO ..")
     best = max(run.history.rows, key=lambda row: row.number("test_accuracy"))  # the first of several
     better = best.number("test_accuracy") > run.history.rows[-1].number("test_accuracy")
     if o["keep_best"] and better and (kept := run.folder / weights_name(best.epoch)).exists():
-        print(f"epoch {best.epoch} was the best, with {best.test_accuracy:.1%}: alpha-predict {kept} PHOTO ..")
+        print(f"epoch {best.epoch} was the best, with {best.test_accuracy:.1%}: alpha-predict {quoted(kept)} PHOTO ..")
 
 
 @command("alpha-train", if_diverged="try --lr with a smaller number")

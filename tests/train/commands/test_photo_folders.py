@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -198,3 +200,24 @@ def test_damaged_photos_and_empty_classes(room: Path, capsys: pytest.CaptureFixt
     assert "bad.jpg: cannot be decoded" in capsys.readouterr().err
     assert predict.main(["runs/colors", "nothing.jpg", "--device", "cpu"]) == 2
     assert capsys.readouterr().err == "alpha-predict: nothing.jpg: there is no such photo or folder\n"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such names")
+def test_names_that_a_terminal_or_a_shell_reads_in_its_own_way(room: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = photos(room / "my photos")
+    for color, name in zip(COLORS, ("re\x1b[31md", "bl\nue", "x\x9by"), strict=True):
+        (folder / color).rename(folder / name)
+    assert train("my photos", "--model", "tiny", "--epochs", "1", "--output", "my run; ls", *SMALL) == 0
+    said = capsys.readouterr().out
+    assert "predict:  alpha-predict 'my run; ls' PHOTO" in said
+    photo = Path(os.fsdecode(b"my photos/\xff.jpg"))
+    (folder / "x\x9by" / "0.jpg").rename(photo)
+    assert predict.main(["my run; ls", "my photos", "--top", "3", "--device", "cpu"]) == 0
+    said += capsys.readouterr().out
+    assert not set("\x1b\x9b") & set(said)
+    assert all(name in said for name in ("re\\x1b[31md", "bl\\x0aue", "x\\x9by"))
+    assert predict.main(["my run; ls", str(photo), "--json", "--device", "cpu"]) == 0
+    line = capsys.readouterr().out
+    assert line.isascii()
+    assert Path(json.loads(line)["photo"]).exists()
