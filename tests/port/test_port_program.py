@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+import ast
+import re
+import sys
 from pathlib import Path
+from types import FrameType
 
 import pytest
+from port_rows import HEAD, NET, SEQUENCE, VOLUME, all_rows
 
+import alpha.port
 from alpha.port import read_program
 from alpha.port.__main__ import main
+from alpha.port.findings import Findings
 from alpha.port.program import NotAProgram
 
-HEAD = (
-    "import numpy as np\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
-    "from torchvision import models\n"
-)
-NET = """class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 8, 3)
-        self.fc = nn.Linear(8, 2)
-    def forward(self, x):
-        y = self.conv(x)
-"""
+PORT = Path(alpha.port.__file__).parent
+RULES = [PORT / "program_axes.py", *sorted(PORT.glob("rules*.py"))]
 
 
 def found(lines: str, *levels: str) -> list[str]:
@@ -31,58 +28,6 @@ def found(lines: str, *levels: str) -> list[str]:
     return [finding.why for finding in findings if finding.level in wanted and finding.line > HEAD.count("\n")]
 
 
-# each runs in Alpha, and means something else there
-SILENT = {
-    "flip(-1)": ("def f(x):\n    return x.flip(-1)\n", "exchanges other axes: write 2"),
-    "torch.flip": ("def f(x):\n    return torch.flip(x, dims=[3])\n", "write 2"),
-    "Gram": ("def f(x):\n    b, c, h, w = x.size()\n    return x.view(b, c, h * w)\n", "mixes channels and pixels"),
-    "Gram of four names": ("def f(x):\n    a, b, c, d = x.size()\n    return x.view(a * b, c * d)\n", "mixes channels"),
-    "Cutout": (
-        "class Cutout:\n    def __call__(self, img):\n        h = img.size(1)\n        w = img.size(2)\n",
-        "axis 0",
-    ),
-    "Cutout by shape": ("def f(img):\n    h, w = img.shape[1], img.shape[2]\n", "axis 0"),
-    "softmax of a map": ("def f(net, x):\n    return F.softmax(net(x), dim=1)\n", "is the channels: write -1"),
-    "argmax of a map": ("def f(net, x):\n    return net(x).argmax(1)\n", "is the channels: write -1"),
-    "weight.shape[2:]": ("def f(weight):\n    return weight.shape[2:]\n", "write shape[1:3]"),
-    "conv.weight.size(2)": ("def f(conv):\n    return conv.weight.size(2)\n", "write axis 1"),
-    "F.pad": ("def f(x):\n    return F.pad(x, (1, 1, 1, 1))\n", "four numbers pad the last two axes"),
-    "sums of channels": ("def f(x):\n    return x.mean(dim=[0, 2, 3])\n", "write (0, 1, 2)"),
-    "colours": ("def f(images):\n    return images[:, [2, 1, 0]]\n", "write [..., channels]"),
-    "F.pad of a list": ("def f(x, p):\n    return nn.functional.pad(x, [p] * 4)\n", "four numbers pad"),
-    "pad of a variable": ("def f(x, p):\n    pad = (p,) * 4\n    return F.pad(x, pad)\n", "four numbers pad"),
-    "mirrored by an index": ("def f(images, i):\n    return images[:, :, :, i]\n", "write [:, rows, columns]"),
-    "channels of a dataset": ("def f(mnist):\n    return mnist.data.unsqueeze(1)\n", "write unsqueeze(-1)"),
-    "shuffled groups": (
-        "def f(x, g, c, h, w):\n    y = x.view(4, g, c, h, w)\n    return y.transpose(1, 2).contiguous()\n",
-        "write transpose(3, 4)",
-    ),
-    "Gram by einsum": ("def f(y):\n    return torch.einsum('nchw, ndhw -> ncd', y, y)\n", "write 'nhwc'"),
-    "einsum of sequences": ("def f(y, w):\n    return torch.einsum('bct,ck->bkt', y, w)\n", "write 'btc'"),
-    "sides of a picture": ("def f(image):\n    _, h, w = image.shape\n", "write h, w, c"),
-    "Cutout by slices": ("def f(image):\n    h, w = image.size()[1:]\n", "write shape[:2]"),
-    "Cutout in place": (
-        "def f(image, y, x):\n    image[:, y : y + 8, x : x + 8] = 0\n",
-        "write [rows, columns, channels]",
-    ),
-    "taps of a filter": ("def f(m):\n    return m.weight[0][0].numel()\n", "write weight[out, :, :, in]"),
-    "names of a filter": ("def f(m):\n    o, i, h, w = m.weight.shape\n", "write out, h, w, in"),
-    "channels of a filter": ("def f(conv1):\n    return conv1.weight.size(1)\n", "write axis -1"),
-    "best of a map": ("def f(net, images):\n    return net(images).max(1)[1]\n", "is the channels"),
-    "resnet18": ("net = models.resnet18()\n", "write alpha.models.torchvision.resnet18"),
-}
-# expressions of y, which is a map
-OF_MAPS = [
-    *("torch.cat([y, y], 1)", "y.chunk(2, dim=1)", "y.mean(1)", "y.max(1)", "F.normalize(y)", "y.sum((2, 3))"),
-    *("y.shape[-2:]", "y.size(3)", "y[:, :3]", "y[:, 0]", "y[:, :, 1:, 1:]", "y[..., ::2, ::2]", "y.squeeze(1)"),
-    *("y.permute(0, 2, 3, 1)", "y.flatten(2).transpose(1, 2)", "y.transpose(2, 3)", "y.view(len(y), 8, -1)"),
-    *("y * self.b.view(1, -1, 1, 1)", "y * s[:, :, None, None]", "y + s.unsqueeze(2).unsqueeze(3)"),
-    *("F.pad(y, (1, 1))", "F.log_softmax(y, 1)", "F.cosine_similarity(y, y)", "y.view(4, 2, 4, 6, 6)", "y.flip(1)"),
-    *("y.expand(4, channels, -1, -1)", "torch.randn(4, 3, 32, 32)", "torch.zeros(1, dim, 1, 1)", "y.shape[1]"),
-    *("nn.Softmax(dim=1)(y)", "nn.LogSoftmax(1)(y)", "nn.Sequential(self.conv, nn.Softmax(1))(x)", "nn.GLU(1)(y)"),
-    *("np.argmax(y.detach().numpy(), axis=1)", "np.concatenate([y, y], 1)[:, :3]", "torch.einsum('bchw->bc', y)"),
-    *("F.interpolate(y, size=x.shape[2:])", "y.mean(-1).mean(-1)", "y.argmax(dim=1, keepdim=True)"),
-]
 # lines that mean the same in Alpha
 SAME = [
     *("y = torch.cat([y, y], 0)", "n = y.size(0)", "y = F.relu(y).pow(2)[0]"),
@@ -92,71 +37,56 @@ SAME = [
 ]
 
 
-@pytest.mark.parametrize("name", SILENT)
-def test_lines_that_would_run_and_mean_something_else(name: str) -> None:
-    lines, why = SILENT[name]
-    assert any(why in text for text in found(lines)), found(lines)
+def places() -> set[tuple[str, int]]:
+    """The places that report: the file and the first line of each call of `_add`, or of `add` of findings."""
+    found: set[tuple[str, int]] = set()
+    for file in RULES:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.FunctionDef) and node.name != "_add":
+                for call in ast.walk(node):
+                    if isinstance(call, ast.Call) and ast.unparse(call.func).endswith(("._add", "findings.add")):
+                        found.add((file.name, call.lineno))
+    return found
 
 
-SEQUENCE = NET.replace("Conv2d", "Conv1d")
-VOLUME = NET.replace("Conv2d", "Conv3d")
-# expressions of y (N, C, L), and what to write
-OF_SEQUENCES = {
-    "y[:, :, :-3]": "[:, positions]",
-    "y[:, 0]": "[..., channels]",
-    "y[..., -1]": "[:, positions]",
-    "y.mean(2)": "write 1",
-    "y.amax(-1)": "write 1",
-    "y.softmax(1)": "write -1",
-    "torch.cat([y, x], 1)": "write -1",
-    "y.transpose(1, 2)": "leave it out",
-    "self.fc(y.permute(0, 2, 1))": "leave it out",
-    "y.size(2)": "axis 1",
-    "y.shape[1]": "axis -1",
-    "y.flip(-1)": "write 1",
-    "F.pad(y, (2, 0))": "(0, 0) if they are not padded",
-    "y.squeeze(2)": "squeeze(1)",
-    "F.max_pool1d(y, 2)[:, :, 0]": "[:, positions]",
-    "self.conv(z.transpose(1, 2))": "stays (N, L, C)",
-    "self.tcn(z.transpose(1, 2)).transpose(1, 2)": "leave both out",
-}
-OF_VOLUMES = {
-    "y.mean((2, 3, 4))": "write (1, 2, 3)",
-    "y[:, :, 0]": "[:, slices",
-    "y.chunk(2, 1)": "write -1",
-    "y.size(4)": "axis 3",
-    "y.flip(2)": "write 1",
-    "F.avg_pool3d(y, 2).shape[-1]": "axis 3",
-    "torch.randn(1, 3, 4, 8, 8)": "(n, d, h, w, c)",
-}
+def place_of(frame: FrameType | None) -> tuple[str, int]:
+    """The place that has called `Findings.add`, through `_add` or not."""
+    while frame is not None and frame.f_code.co_name == "_add":
+        frame = frame.f_back
+    assert frame is not None
+    return Path(frame.f_code.co_filename).name, frame.f_lineno
+
+
+def agree(wanted: str, level: str, why: str) -> bool:
+    """True if a finding is what a row wants: its level and the parts of its text, in order, from the beginning."""
+    return re.match(".*".join(re.escape(part) for part in wanted.split(" .. ")), f"{level}: {why}") is not None
+
+
+def test_each_row_is_found_on_its_line_and_each_place_that_reports_has_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[tuple[tuple[str, int], int, str, str]] = []
+    add = Findings.add
+
+    def noting(self: Findings, node: ast.AST, level: str, why: str) -> None:
+        if not self.silent:
+            reported.append((place_of(sys._getframe(1)), getattr(node, "lineno", 0), level, why))
+        add(self, node, level, why)
+
+    monkeypatch.setattr(Findings, "add", noting)
+    reached: set[tuple[str, int]] = set()
+    for program, wanted in all_rows():
+        reported.clear()
+        findings = read_program(HEAD + program)
+        line = (HEAD + program).count("\n")
+        told = [f"{found.level}: {found.why}" for found in findings if found.line == line]
+        assert any(agree(wanted, *text.split(": ", 1)) for text in told), (program, wanted, told)
+        reached |= {place for place, at, level, why in reported if at == line and agree(wanted, level, why)}
+    assert places() - reached == set()  # each has a row whose text it writes
 
 
 @pytest.mark.parametrize("network", [SEQUENCE, VOLUME], ids=["sequences", "volumes"])
-def test_lines_about_the_axes_of_sequences_and_volumes(network: str) -> None:
-    for expression, why in (OF_SEQUENCES if network is SEQUENCE else OF_VOLUMES).items():
-        told = found(f"{network}        return {expression}\n")
-        assert any(why in text for text in told), (expression, told)
+def test_no_alarm_for_lines_that_mean_the_same_of_sequences_and_volumes(network: str) -> None:
     for line in ("F.relu(y)[0]", "y.size(0)", "y.mean()", "torch.cat([y, y], 0)", "z[:, -1]", "z.mean(1)"):
         assert found(f"{network}        return {line}\n") == []
-
-
-def test_what_a_file_tells_of_tensors_that_come_from_another_one() -> None:
-    cases = {
-        "def f(net, x):\n    y = net(x)\n    return y[:, :, -1]\n": "positions",
-        "def f(data):\n    return data.view(-1, input_channels, seq_length)\n": "view(n, l, c)",
-        "def f(x):\n    b, c, t = x.shape\n": "n, l, c = x.shape",
-        "def f(a, b):\n    dims = (-1, -2)\n    return a.flatten(0, 1)\n": "movedim(-1, 1)",
-        "def f(x, s):\n    c = int(x.size(1) * s)\n    return x[:, :c, :, :]\n": "write axis -1",
-        "def f(x, p):\n    return F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, p, p))\n": "channels first",
-        "def f(mask, images):\n    return images * mask.expand_as(images)\n": "unsqueeze(-1)",
-    }
-    for lines, why in cases.items():
-        assert any(why in text for text in found(lines)), (lines, found(lines))
-
-
-@pytest.mark.parametrize("expression", OF_MAPS)
-def test_lines_about_the_axes_of_a_map(expression: str) -> None:
-    assert len(found(f"{NET}        return {expression}\n", "change")) >= 1
 
 
 @pytest.mark.parametrize(
@@ -328,11 +258,6 @@ def test_no_alarm_for_masks_of_labels() -> None:
 def test_weights_that_would_be_downloaded() -> None:
     assert any("give weights=PATH" in text for text in found("net = models.vgg16(pretrained=True)\n"))
     assert not any("PATH" in text for text in found("net = models.vgg16(weights=None)\n"))
-
-
-def test_a_view_behind_a_map_is_a_note_about_weights() -> None:
-    for line in ("y.view(y.size(0), -1)", "torch.flatten(y, 1)", "y.flatten(1)"):
-        assert any("find_flattened" in text for text in found(f"{NET}        return self.fc({line})\n", "note"))
 
 
 def test_the_command_lists_lines_and_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
