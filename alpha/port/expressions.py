@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from typing import TypeGuard
 
 from alpha.port.tensor_kinds import CHANNELS, HEIGHT, WIDTH, Kind, integer, is_spatial, last_name
 
@@ -93,16 +94,11 @@ def are_maps(names: list[str]) -> bool:
     )
 
 
-def is_factors(node: ast.expr) -> bool:
+def is_product(node: ast.expr) -> TypeGuard[ast.BinOp]:
     """True for a product."""
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
 
 
-def is_product(node: ast.expr) -> bool:
+def is_pixel_count(node: ast.expr) -> bool:
     """True for a product of rows and columns, as h * w."""
-    return (
-        isinstance(node, ast.BinOp)
-        and isinstance(node.op, ast.Mult)
-        and is_spatial(node.left)
-        and is_spatial(node.right)
-    )
+    return is_product(node) and is_spatial(node.left) and is_spatial(node.right)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import re
 
-from alpha.port.expressions import is_turn, of_images
+from alpha.port.expressions import is_turn, keeps_axes, of_images
 from alpha.port.findings import Findings
-from alpha.port.rules import SPATIAL, Rules
+from alpha.port.rules import AXES_OF_IMAGES_OR_VOLUMES, Rules
 from alpha.port.tensor_kinds import (
     FUNCTIONS,
     FUNCTIONS_1D,
@@ -68,7 +68,11 @@ class Program:
             MAPS.fullmatch(word) or FUNCTIONS.fullmatch(word) or re.search("im(g|age)", word) for word in words
         )
         self.of_vectors = bool(modules) and not images
-        spatial = any(set(integers(n) or ()) in SPATIAL for n in ast.walk(tree) if isinstance(n, (ast.Tuple, ast.List)))
+        spatial = any(
+            set(integers(n) or ()) in AXES_OF_IMAGES_OR_VOLUMES
+            for n in ast.walk(tree)
+            if isinstance(n, (ast.Tuple, ast.List))
+        )
         self.rules.of_images = images or spatial
         self.rules.of_signals = any(SIGNALS.fullmatch(word) or FUNCTIONS_1D.fullmatch(word) for word in words)
         self.rules.of_volumes = any(VOLUMES.fullmatch(word) or FUNCTIONS_3D.fullmatch(word) for word in words)
@@ -470,8 +474,7 @@ class Body:
         if name in ("linear", "bmm", "matmul", "mm", "einsum", "embedding", "scaled_dot_product_attention"):
             return "other"
         if name in REDUCING:
-            keep = any(k.arg == "keepdim" and getattr(k.value, "value", None) is True for k in node.keywords)
-            return kind if keep else "other" if kind in RANKS and kind != "map?" else None
+            return kind if keeps_axes(node) else "other" if kind in RANKS and kind != "map?" else None
         if name in ("transpose", "permute"):
             return self._program.rules.permuted(node, kind)
         if name in ("chunk", "split", "unbind"):
