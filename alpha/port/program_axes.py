@@ -7,7 +7,10 @@ import re
 
 from alpha.port.expressions import is_turn, keeps_axes, of_images
 from alpha.port.findings import Findings
-from alpha.port.rules import AXES_OF_IMAGES_OR_VOLUMES, Rules
+from alpha.port.program_facts import AXES_OF_IMAGES_OR_VOLUMES, Facts
+from alpha.port.rules_of_calls import CallRules
+from alpha.port.rules_of_reads import ReadRules
+from alpha.port.rules_of_shapes import ShapeRules
 from alpha.port.tensor_kinds import (
     FUNCTIONS,
     FUNCTIONS_1D,
@@ -56,7 +59,9 @@ class Program:
         self._layers: dict[str, dict[str, Layer | None]] = {}
         self._first: dict[str, Kind] = {}
         self._returns: dict[tuple[str, Kind], Kind] = {}
-        self.rules = Rules(names, findings)
+        self.facts = Facts(names, findings)
+        self.shapes, self.reads = ShapeRules(self.facts), ReadRules(self.facts)
+        self.calls = CallRules(self.facts, self.shapes, self.reads)
         self.of_vectors = False  # whether the program has networks, and none of images
 
     def read(self, tree: ast.Module) -> None:
@@ -73,9 +78,9 @@ class Program:
             for n in ast.walk(tree)
             if isinstance(n, (ast.Tuple, ast.List))
         )
-        self.rules.of_images = images or spatial
-        self.rules.of_signals = any(SIGNALS.fullmatch(word) or FUNCTIONS_1D.fullmatch(word) for word in words)
-        self.rules.of_volumes = any(VOLUMES.fullmatch(word) or FUNCTIONS_3D.fullmatch(word) for word in words)
+        self.facts.of_images = images or spatial
+        self.facts.of_signals = any(SIGNALS.fullmatch(word) or FUNCTIONS_1D.fullmatch(word) for word in words)
+        self.facts.of_volumes = any(VOLUMES.fullmatch(word) or FUNCTIONS_3D.fullmatch(word) for word in words)
         Body(self, None, {}).block(tree.body)
         for node in ast.walk(tree):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -207,7 +212,7 @@ class Program:
         if layer.effect == "features":
             return kind if kind in ("other", "flat") else "other"
         if layer.effect == "axis" and layer.made is not None:
-            self.rules.along(layer.made, layer.name, kind)
+            self.calls.along(layer.made, layer.name, kind)
             return kind
         if layer.effect == "norm":
             return kind if kind in ("other", "flat", "signal") else "other"
@@ -251,7 +256,7 @@ class Body:
         self._program, self._owner, self._kinds = program, owner, kinds
         self._layers: dict[str, Layer | None] = {}
         self._turned: dict[str, ast.Call] = {}  # variables that are x.transpose(1, 2), and where
-        program.rules.begin()
+        program.facts.begin()
         self.result: Kind = None
         self._classifies = False
 
@@ -267,7 +272,7 @@ class Body:
         for node in parts:
             if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and _cuts_map(node.slice):
                 name = node.value.id
-                self._program.rules.rank4.add(name)
+                self._program.facts.rank4.add(name)
                 if self._kinds.get(name) is None:
                     self._kinds[name] = "map?"
 
@@ -311,7 +316,7 @@ class Body:
                 self._kinds[part.id] = named_kind(part.id)
 
     def _assign(self, target: ast.expr, value: ast.expr, kind: Kind) -> None:
-        self._program.rules.assigned(target, value, self._guess(value))
+        self._program.reads.assigned(target, value, self._guess(value))
         if isinstance(target, ast.Name):
             self._turned.pop(target.id, None)
             if isinstance(value, ast.Call) and self._is_turned(value):
@@ -328,7 +333,7 @@ class Body:
                 if isinstance(part, ast.Name):
                     known = self.kind(values[number]) if len(values) == len(target.elts) else None
                     self._kinds[part.id] = known or named_kind(part.id)
-                    if self._program.rules.unpacks_map(target, value) and number == 0:
+                    if self._program.reads.unpacks_map(target, value) and number == 0:
                         self._mark(value)
 
     def _mark(self, value: ast.expr) -> None:
@@ -391,7 +396,7 @@ class Body:
         keywords = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
         full = program.names.of(node.func)
         if full.startswith("einops.") or (isinstance(node.func, ast.Name) and node.func.id in EINOPS):
-            program.rules.einops(node)
+            program.calls.einops(node)
             return None
         arguments = [self.kind(part.value if isinstance(part, ast.Starred) else part) for part in node.args]
         for value in keywords.values():
@@ -400,10 +405,10 @@ class Body:
             name = full.rpartition(".")[2]
             function = full.startswith(("torch.nn.functional.", "torch.")) and not name[:1].isupper()
             if not function:
-                program.rules.layer(node, name)
+                program.calls.layer(node, name)
                 return None
             first = self._first(name, node, arguments)
-            program.rules.call(node, name, node.args[0] if node.args else None, node.args[1:], first, self)
+            program.calls.call(node, name, node.args[0] if node.args else None, node.args[1:], first, self)
             return self._made(name, first, node)
         if isinstance(node.func, ast.Attribute):
             name, owner = node.func.attr, node.func.value
@@ -413,10 +418,10 @@ class Body:
                     return self._through(layers[name], arguments[0], node)
                 return None
             if isinstance(owner, ast.Name) and owner.id in ("np", "numpy"):
-                program.rules.numpy(node, name)
+                program.shapes.numpy(node, name)
                 first = self._first(name, node, arguments)
                 if first in RANKS or first == "picture":
-                    program.rules.call(node, name, node.args[0], node.args[1:], first, self)
+                    program.calls.call(node, name, node.args[0], node.args[1:], first, self)
                 return self._made(name, first, node)
             kind = self.kind(owner)
             if self._is_turned(node) and isinstance(owner, ast.Call) and owner.args:
@@ -424,7 +429,7 @@ class Body:
                 if isinstance(inner, ast.Call) and self._is_turned(inner):
                     why = "turned and turned back: layers of sequences take (N, L, C), so leave both out"
                     program.findings.add(node, "look", why)
-            program.rules.call(node, name, owner, node.args, kind, self)
+            program.calls.call(node, name, owner, node.args, kind, self)
             return self._made(name, kind, node)
         if isinstance(node.func, ast.Name):
             if node.func.id in self._layers and arguments:
@@ -470,13 +475,13 @@ class Body:
         if KEEPING.fullmatch(name) or name in JOINING:
             return kind
         if name in ("view", "reshape", "flatten", "view_as", "reshape_as"):
-            return self._program.rules.viewed(name, node, kind)
+            return self._program.shapes.viewed(name, node, kind)
         if name in ("linear", "bmm", "matmul", "mm", "einsum", "embedding", "scaled_dot_product_attention"):
             return "other"
         if name in REDUCING:
             return kind if keeps_axes(node) else "other" if kind in RANKS and kind != "map?" else None
         if name in ("transpose", "permute"):
-            return self._program.rules.permuted(node, kind)
+            return self._program.shapes.permuted(node, kind)
         if name in ("chunk", "split", "unbind"):
             return kind
         if name == "eye" or (name in ("repeat", "tile", "expand") and len(node.args) == 2):
@@ -488,7 +493,7 @@ class Body:
         for part in ast.walk(node.slice):
             if isinstance(part, ast.Call):
                 self._call(part)
-        self._program.rules.index(node, kind, self)
+        self._program.reads.index(node, kind, self)
         if kind in RANKS and integer(node.slice) is not None:
             return "picture?" if isinstance(node.value, ast.Name) and kind == "map" else None
         if kind is None and _cuts_map(node.slice):

@@ -38,20 +38,20 @@ SAME = [
 
 
 def places() -> set[tuple[str, int]]:
-    """The places that report: the file and the first line of each call of `_add`, or of `add` of findings."""
+    """The places that report: the file and the first line of each call of `report`, or of `add` of findings."""
     found: set[tuple[str, int]] = set()
     for file in RULES:
         for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.FunctionDef) and node.name != "_add":
+            if isinstance(node, ast.FunctionDef) and node.name != "report":
                 for call in ast.walk(node):
-                    if isinstance(call, ast.Call) and ast.unparse(call.func).endswith(("._add", "findings.add")):
+                    if isinstance(call, ast.Call) and ast.unparse(call.func).endswith((".report", "findings.add")):
                         found.add((file.name, call.lineno))
     return found
 
 
 def place_of(frame: FrameType | None) -> tuple[str, int]:
-    """The place that has called `Findings.add`, through `_add` or not."""
-    while frame is not None and frame.f_code.co_name == "_add":
+    """The place that has called `Findings.add`, through `report` or not."""
+    while frame is not None and frame.f_code.co_name == "report":
         frame = frame.f_back
     assert frame is not None
     return Path(frame.f_code.co_filename).name, frame.f_lineno
