@@ -62,7 +62,7 @@ def keeps_axes(node: ast.Call) -> bool:
 
 
 def called_on(node: ast.Call) -> ast.AST | None:
-    """The expression whose method a call calls; None for a function."""
+    """The expression on which a method is called; None for a function."""
     return node.func.value if isinstance(node.func, ast.Attribute) else None
 
 

@@ -65,7 +65,7 @@ class Program:
         self.of_vectors = False  # whether the program has networks, and none of images
 
     def read(self, tree: ast.Module) -> None:
-        """Read every function once, with what its class tells, and what stands outside of all functions."""
+        """Read what stands outside of functions, then each function once, with what its class tells."""
         words = {word for node in ast.walk(tree) for word in (getattr(node, "attr", ""), getattr(node, "id", ""))}
         words |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
         modules = [base for c in self.classes.values() for base in c.bases if self.names.of(base).endswith("Module")]
@@ -99,7 +99,7 @@ class Program:
         Body(self, owner, kinds).block(node.body)
 
     def first_kind(self, owner: ast.ClassDef) -> Kind:
-        """The kind of what a module is given: that of all of its layers that have one, or of the first one called."""
+        """The kind of a module's input: the one that all of its layers take, or the one that the first layer takes."""
         if owner.name not in self._first:
             self._first[owner.name] = None  # a class that has itself as a layer
             self._first[owner.name] = self._first_kind(owner)
@@ -179,7 +179,7 @@ class Program:
         return self._layers[name]
 
     def layer(self, node: ast.expr) -> Layer | None:
-        """The layer that an expression makes; None if it makes none, or none that is known."""
+        """The layer that an expression makes; None if it makes none, or one that is not known."""
         if not isinstance(node, ast.Call):
             return None
         if isinstance(node.func, ast.Name) and node.func.id in self.classes:
@@ -219,7 +219,7 @@ class Program:
         return layer.effect if layer.effect in (*RANKS, "flat") else kind
 
     def returned(self, name: str, kind: Kind, noting: bool = False) -> Kind:
-        """The kind that the forward of a class returns for one of its input."""
+        """The kind that the forward of a class returns for an input of this kind."""
         key = (name, kind)
         if noting or key not in self._returns:
             self._returns[key] = None
@@ -267,7 +267,7 @@ class Body:
             self._statement(statement)
 
     def _find_rank4(self, statements: list[ast.stmt]) -> None:
-        """Note variables whose indices have four axes, the channels or the pixels among them in part."""
+        """Note variables of which an index cuts the channels or the pixels of four axes, as `x[:, :3, :, :]`."""
         parts = [part for statement in statements for part in ast.walk(statement)]
         for node in parts:
             if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and _cuts_map(node.slice):
@@ -462,7 +462,7 @@ class Body:
         return arguments[0] if arguments else None
 
     def _is_turned(self, node: ast.Call) -> bool:
-        """True for `x.transpose(1, 2)` and `x.permute(0, 2, 1)` of what has its channels last."""
+        """True for `x.transpose(1, 2)` and `x.permute(0, 2, 1)`, unless the channels of x are known to be second."""
         if not isinstance(node.func, ast.Attribute) or node.func.attr not in ("transpose", "permute", "swapaxes"):
             return False
         numbers = tuple(n for n in map(integer, node.args) if n is not None)

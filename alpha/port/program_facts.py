@@ -12,8 +12,9 @@ __all__ = ["Facts"]
 # sets of axes that a reduction of images or volumes takes, without that of the batch
 AXES_OF_IMAGES = ({2, 3}, {-1, -2}, {1, 2, 3})
 AXES_OF_IMAGES_OR_VOLUMES = (*AXES_OF_IMAGES, {2, 3, 4}, {-1, -2, -3}, {1, 2, 3, 4})
+# for an axis of a picture in PyTorch, its number in Alpha
 OF_PICTURE = {0: "-1", 1: "0", 2: "1", -1: "1", -2: "0", -3: "-1"}
-KNOWN_KINDS = ("map", "signal", "volume", "picture", "columns")  # all others are guessed
+KNOWN_KINDS = ("map", "signal", "volume", "picture", "columns")  # kinds whose findings are certain
 
 
 class Facts:
@@ -46,5 +47,5 @@ class Facts:
         return self.values.get(node.id, node) if isinstance(node, ast.Name) else node
 
     def report(self, node: ast.AST, why: str, known: bool) -> None:
-        """Note what must change if the tensor is known to be of its kind, and what should be looked at if it is not."""
+        """Add a finding: "change" if the kind of its tensor is known, "look" if it is a guess or not known."""
         self.findings.add(node, "change" if known else "look", why)

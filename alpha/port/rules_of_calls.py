@@ -33,7 +33,7 @@ DIM_IS_FIRST = {
     *("cat", "concat", "concatenate", "unbind", "logsumexp", "cumsum", "amax", "amin", "softmin", "glu", "any", "all"),
 }
 DIM_IS_SECOND = {"norm", "chunk", "split", "select", "index_select", "narrow", "topk", "std_mean", "var_mean"}
-# functions whose axis 1 is asked about even if nothing is known of the tensor
+# functions whose axis 1 is reported even if nothing is known of the tensor
 ASKED_WITHOUT_A_KIND = {"softmax", "log_softmax", "argmax", "argmin"}
 MOMENTS = {"mean", "std", "var", "norm", "max"}
 CREATING = {"randn", "rand", "zeros", "ones", "empty", "full", "Tensor", "FloatTensor", "randint", "normal"}
@@ -111,14 +111,14 @@ class CallRules:
             self._rules[name](Call(node, name, tensor, args, keywords, kind, body))
 
     def along(self, node: ast.Call, name: str, kind: Kind) -> None:
-        """Look at a layer that works along an axis, as `nn.Softmax(dim=1)`, where it is given a tensor of a kind."""
+        """Look at the axis of a layer such as `nn.Softmax(dim=1)`, which is called with a tensor of this kind."""
         keywords = {keyword.arg: keyword.value for keyword in node.keywords}
         dim = keywords.get("dim") or (node.args[0] if node.args else None)
         if kind in RANKS:
             self._axes(node, name, dim, kind)
 
     def _axes(self, node: ast.Call, name: str, dim: ast.expr | None, kind: Kind, body: Any = None) -> None:
-        """Look at the axes of a reduction, a softmax, or what joins and cuts tensors."""
+        """Look at the axes `dim` of a function that reduces, joins or cuts tensors."""
         axes = integers(self._facts.value(dim))
         if axes is None:
             if dim is None and name in ("softmax", "log_softmax") and kind in ("map", "volume"):
@@ -160,7 +160,7 @@ class CallRules:
             )
 
     def _is_asked(self, name: str) -> bool:
-        """True for a function whose axis 1 is asked about even if nothing is known of its tensor."""
+        """True for a function whose axis 1 is reported even if nothing is known of its tensor."""
         return name in ASKED_WITHOUT_A_KIND or (name == "max" and self._facts.of_images)
 
     def _pad(self, call: Call) -> None:
@@ -266,7 +266,7 @@ class CallRules:
             )
 
     def _expand_as(self, call: Call) -> None:
-        """Look at `mask.expand_as(image)`, whose new axis is the first in PyTorch, and the last here."""
+        """Look at `mask.expand_as(image)`: it adds an axis in front, where a picture of PyTorch has its channels."""
         node, kind = call.node, call.kind
         other = call.body.kind(node.args[0]) if node.args else None
         known = kind is not None and not kind.endswith("?")
@@ -284,7 +284,7 @@ class CallRules:
             self._reads.length(call.node, call.tensor, integer(call.node.args[0]), call.kind)
 
     def _normalize(self, call: Call) -> None:
-        """Look at a function whose axis is 1 if it is not given."""
+        """Look at `normalize` and `cosine_similarity`, whose axis is 1 if none is given."""
         node, args, keywords, kind = call.node, call.args, call.keywords, call.kind
         dim = keywords.get("dim") or (args[1] if len(args) > 1 else None)
         axis = 1 if dim is None else integer(dim)
@@ -297,7 +297,7 @@ class CallRules:
             )
 
     def _reduce(self, call: Call) -> None:
-        """Look at a function that works along the axes `dim`."""
+        """Find the argument `dim` of a function, and look at its axes."""
         place, keywords = 1 if call.name in DIM_IS_SECOND else 0, call.keywords
         dim = keywords.get("dim") or keywords.get("axis") or (call.args[place] if len(call.args) > place else None)
         self._axes(call.node, call.name, dim, call.kind, call.body)

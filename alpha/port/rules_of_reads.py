@@ -186,7 +186,7 @@ class ReadRules:
             self._facts.report(value, "a picture is (H, W, C): write h, w, c = x.shape", known=names[0] != "_")
 
     def _named_sides(self, targets: list[ast.expr], value: ast.Subscript, begin: int | None, kind: Kind) -> None:
-        """Look at the two names into which a part of a shape is unpacked, that begins with an axis."""
+        """Look at two names for a part of a shape, which begins with the axis `begin`."""
         names = [last_name(part) for part in targets]
         if begin == 1 and reads_shape(value.value) and are_sides(names) and kind in ("picture?", "map?"):
             self._facts.report(value, "a picture is (H, W, C): write shape[:2]", known=False)

@@ -89,7 +89,7 @@ class ShapeRules:
         return None
 
     def _flattened(self, node: ast.Call, numbers: list[int | None], kind: Kind) -> Kind:
-        """Look at a flatten, whose arguments behind the tensor are given; the kind of its result."""
+        """Look at a flatten, whose arguments behind the tensor are `numbers`; the kind of its result."""
         start = next((integer(k.value) for k in node.keywords if k.arg == "start_dim"), numbers[0] if numbers else 0)
         if kind == "map" and start == 2:
             self._facts.report(
@@ -121,7 +121,7 @@ class ShapeRules:
         return "other" if kind in ("flat", "other") else None
 
     def _viewed_beside_map(self, node: ast.Call, sizes: list[ast.expr]) -> Kind:
-        """Look at a view as channels with an axis of one row and one of one column; the kind of its result."""
+        """Look at a view as (N, C, 1, 1) or (C, 1, 1), which stands beside a map; the kind of its result."""
         rank = ", 1" * (len(sizes) - 3)
         self._facts.report(
             node,
@@ -176,14 +176,14 @@ class ShapeRules:
         )
 
     def _mixes(self, sizes: list[ast.expr]) -> bool:
-        """True if two sizes are products of a batch and its channels, and of rows and columns."""
+        """True for the sizes of `x.view(b * c, h * w)`, which join a batch with its channels, and rows with columns."""
         first, second = sizes
         if not (is_product(first) and is_product(second)):
             return False
         return is_pixel_count(second) or self._rank4(second)
 
     def _rank4(self, node: ast.expr) -> bool:
-        """True for an expression of two variables, which are the last two lengths of a shape with four axes."""
+        """True if an expression has two variables, and they are the last two lengths of a shape with four axes."""
         names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
         return len(names) == 2 and all(self._facts.axis_of.get(name) in ((2, 4), (3, 4)) for name in names)
 
@@ -224,7 +224,7 @@ class ShapeRules:
                 self._facts.report(node, f"{ {**PICTURE_SWAPS, **SWAPS}[axes] }: leave it out", known=True)
 
     def _sizes_of(self, node: ast.Call) -> list[ast.expr]:
-        """The arguments of a view or a permutation, behind the tensor."""
+        """The sizes of a view, or the axes of a permutation, that a call gives."""
         args = list(node.args[1:] if self._facts.names.of(node.func) else node.args)
         if len(args) == 1 and isinstance(args[0], (ast.Tuple, ast.List)):
             args = list(args[0].elts)

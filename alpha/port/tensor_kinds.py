@@ -2,8 +2,8 @@
 
 "map" is a batch of images (N, C, H, W), "signal" one of sequences (N, C, L), "volume" one of volumes (N, C, D, H, W),
 "picture" is one image (C, H, W), "columns" a map with its pixels in one axis (N, C, H W), "grouped" one with groups of
-channels (N, G, C, H, W), "flat" a flattened map (N, F), "other" anything of which is known that no axis is channels in
-PyTorch's second place, and None what is not known. "map?", "picture?" and "filter?" are guesses, by names of variables.
+channels (N, G, C, H, W), "flat" a flattened map (N, F), "other" what is known to have no channels in its second
+axis, and None what is not known. "map?", "picture?" and "filter?" are guesses, by names of variables.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ SIDE = re.compile(r"(\w+_)?(size|side|sz|image_size|img_size|spatial|res|resolut
 
 
 class Layer(NamedTuple):
-    """A layer, by its effect: the kind that it makes, "features" that it takes, "norm", "keep", or what it consists of.
+    """A layer, described by what it does to the kind of a tensor.
 
     Attributes:
         effect: "map", "signal" or "volume", "flat", "features", "norm" of features or signals, "keep" for any kind,
@@ -95,7 +95,7 @@ def layer_of(name: str, made: ast.Call | None = None) -> Layer | None:
 
 
 def made_by(function: str) -> Kind:
-    """The kind that a function of `torch.nn.functional` makes, whatever it is given; None if that depends."""
+    """The kind that a function of `torch.nn.functional` always gives; None if it depends on the input."""
     of_images = "map" if FUNCTIONS.fullmatch(function) else None
     return of_images or (
         "signal" if FUNCTIONS_1D.fullmatch(function) else "volume" if FUNCTIONS_3D.fullmatch(function) else None
