@@ -57,6 +57,7 @@ from alpha.ops.pooling.adaptive_pool import *
 from alpha.ops.pooling.avg_pool import *
 from alpha.ops.pooling.fractional_max_pool import *
 from alpha.ops.pooling.max_pool import *
+from alpha.ops.pooling.max_unpool import *
 from alpha.ops.reduction.extremes import *
 from alpha.ops.reduction.quantiles import *
 from alpha.ops.reduction.scan import *
