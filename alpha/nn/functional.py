@@ -56,6 +56,7 @@ from alpha.ops.normalization.group import *
 from alpha.ops.pooling.adaptive_pool import *
 from alpha.ops.pooling.avg_pool import *
 from alpha.ops.pooling.fractional_max_pool import *
+from alpha.ops.pooling.lp_pool import *
 from alpha.ops.pooling.max_pool import *
 from alpha.ops.pooling.max_unpool import *
 from alpha.ops.reduction.extremes import *
