@@ -66,6 +66,7 @@ from alpha.ops.reduction.scatter_reduce import *
 from alpha.ops.reduction.sort import *
 from alpha.ops.reduction.var_norm import *
 from alpha.ops.sequence.attention import *
+from alpha.ops.sequence.multi_head_attention import *
 
 _LAYERS = {name for name, value in globals().items() if isinstance(value, type) and issubclass(value, _Module)}
 _export(globals(), without=_LAYERS)

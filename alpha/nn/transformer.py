@@ -19,7 +19,7 @@ from alpha.nn.normalization import LayerNorm
 from alpha.ops.array.creation import full
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.noise.dropout import check_probability
-from alpha.ops.sequence.attention import Heads, attend, shown
+from alpha.ops.sequence.multi_head_attention import Heads, attend, shown
 
 __all__ = [
     "MultiheadAttention",
