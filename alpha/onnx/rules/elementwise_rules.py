@@ -18,7 +18,7 @@ from alpha.ops.activation.parametric import PReLUStep
 from alpha.ops.array import layout, parts
 from alpha.ops.indexing.where import Where
 from alpha.ops.kernel.rectifier import AddRectified, AffineRectified, Rectifier
-from alpha.ops.math import binary, clamp, comparison, division, lerp, power
+from alpha.ops.math import binary, clamp, comparison, division, lerp, number_arithmetic, power
 
 
 def _node(operator: str, *numbers: float | None, **attributes: Any) -> Node:
@@ -128,19 +128,19 @@ _of_two(
 )
 
 
-@rule(binary.Affine)
+@rule(number_arithmetic.Affine)
 def affine(g: Graph, step: Step) -> None:
     alpha, beta = step.fixed("alpha"), step.fixed("beta")
     chain = [_node("Neg")] if alpha == -1 else [_node("Mul", alpha)] if alpha != 1 else []
     g.of_one(step, *chain, *([_node("Add", beta)] if beta else []))
 
 
-@rule(binary.DivideByNumber)
+@rule(number_arithmetic.DivideByNumber)
 def divide_by_number(g: Graph, step: Step) -> None:
     g.of_one(step, _node("Div", step.fixed("number")))
 
 
-@rule(binary.DivideNumber)
+@rule(number_arithmetic.DivideNumber)
 def divide_number(g: Graph, step: Step) -> None:
     x = step.value(0)
     order = g.held(x)

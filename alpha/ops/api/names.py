@@ -15,7 +15,7 @@ from alpha.ops.api import operators, other_names
 from alpha.ops.array import axes, conversion, creation, diagonals, facts, fill, joining, layout, shapes, shuffle
 from alpha.ops.indexing import gather_scatter, index_functions, where
 from alpha.ops.kernel import arguments, sums
-from alpha.ops.math import binary, bitwise, clamp, comparison, division, lerp, power, special, unary
+from alpha.ops.math import binary, bitwise, clamp, comparison, division, lerp, number_arithmetic, power, special, unary
 from alpha.ops.matmul import matmul, products
 from alpha.ops.noise import random
 from alpha.ops.reduction import extremes, quantiles, scan, scatter_reduce, sort, var_norm
@@ -39,7 +39,8 @@ METHODS: dict[ModuleType, str] = {
     "narrow narrow_copy select select_scatter slice_scatter take vsplit",
     where: "masked_fill masked_fill_",
     sums: "mean sum",
-    binary: "add add_ div_ mul mul_ neg_ reciprocal_ sub_",
+    binary: "add add_ div_ mul mul_ neg_ sub_",
+    number_arithmetic: "reciprocal_",
     bitwise: "*",
     clamp: "clamp clamp_max clamp_min copysign fmax fmin heaviside maximum minimum nan_to_num",
     comparison: "* allclose isnan",

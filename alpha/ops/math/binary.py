@@ -1,7 +1,4 @@
-"""Arithmetic of tensors: add, sub, mul, div; with numbers, with broadcasting, in place.
-
-This file also has: arithmetic of a tensor and numbers, which are options of the operators and have no gradient.
-"""
+"""Arithmetic of tensors: add, sub, mul, div; with numbers, with broadcasting, in place."""
 
 from __future__ import annotations
 
@@ -17,10 +14,19 @@ from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel import views as broadcast
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import require_floating, result_type
-from alpha.ops.kernel.elementwise import kept, place
 from alpha.ops.kernel.operands import NUMBERS, beside, operand_of, room_in, sum_to
 from alpha.ops.kernel.rectifier import AddRectified, rectifier_of
 from alpha.ops.math.division import combined, floating_operands, floor_divide, integral, truncated_quotient, written
+from alpha.ops.math.number_arithmetic import (
+    AddNumberInPlace,
+    Affine,
+    DivideByNumber,
+    DivideByNumberInPlace,
+    DivideNumber,
+    MultiplyNumberInPlace,
+    NegateInPlace,
+    SubtractNumberInPlace,
+)
 
 __all__ = ["add", "mul"]
 
@@ -294,70 +300,3 @@ def neg_(x: Tensor) -> Tensor:
     if not is_floating(x.dtype):
         return written("neg_", x, neg(x))
     return NegateInPlace.apply(x, alpha=-1.0, beta=0.0)
-
-
-class Affine(Function):
-    """Y = alpha X + beta, the numbers fixed   X (...) -> Y (...)"""
-
-    def forward(self, X: Array, *, alpha: float, beta: float) -> Array:
-        self.alpha = alpha
-        return ew.affine(X, p=alpha, q=beta, out=X if self.inplace else None)
-
-    def backward(self, dY: Array) -> Any:
-        return dY if self.alpha == 1 else ew.affine(dY, p=self.alpha)
-
-
-class AddNumberInPlace(Affine):
-    inplace, written_as = True, "x += number"
-
-
-class SubtractNumberInPlace(Affine):
-    inplace, written_as = True, "x -= number"
-
-
-class MultiplyNumberInPlace(Affine):
-    inplace, written_as = True, "x *= number"
-
-
-class NegateInPlace(Affine):
-    inplace, written_as = True, "neg_"
-
-
-class DivideByNumber(Function):
-    """Y = X / number   X (...) -> Y (...)"""
-
-    def forward(self, X: Array, *, number: float) -> Array:
-        self.number = number
-        return ew.divide_by_number(X, p=number, out=X if self.inplace else None)
-
-    def backward(self, dY: Array) -> Any:
-        return ew.divide_by_number(dY, p=self.number)
-
-
-class DivideByNumberInPlace(DivideByNumber):
-    inplace, written_as = True, "x /= number"
-
-
-class DivideNumber(Function):
-    """Y = number / X   X (...) -> Y (...)"""
-
-    def forward(self, X: Array, *, number: float) -> Array:
-        held = kept(self, X)
-        Y = ew.divide_number(X, p=number, out=place(self, X))
-        self.save(held, Y)
-        return Y
-
-    def backward(self, dY: Array) -> Any:
-        X, Y = self.saved
-        slope = ew.divide(Y, X)
-        return ew.multiply(ew.affine(slope, p=-1.0, out=slope), dY, out=slope)
-
-
-class ReciprocalInPlace(DivideNumber):
-    inplace, written_as = True, "reciprocal_"
-
-
-def reciprocal_(x: Tensor) -> Tensor:
-    """`reciprocal` written into x; a copy of x is kept if a gradient is needed."""
-    require_floating("reciprocal_", x.dtype)
-    return ReciprocalInPlace.apply(x, number=1.0)
