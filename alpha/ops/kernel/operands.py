@@ -183,3 +183,19 @@ def beside(operator: str, x: Tensor, other: Any) -> Tensor:
     dtype = common_dtype(x, other)
     value = other if is_floating(dtype) else np.int64(other).astype(dtype)  # -1 is 255 as uint8
     return full((), value, dtype, x.device)
+
+
+def floating_operands(operator: str, x: Tensor, other: Any) -> tuple[Tensor, float | Tensor]:
+    """x and the second operand as floating numbers; `TypeError` for what is no operand."""
+    if not is_floating(x.dtype):
+        beside_x = beside(operator, x, other)
+        dtype = common_dtype(x, beside_x)
+        dtype = dtype if is_floating(dtype) else FLOAT32
+        return x.astype(dtype), float(other) if isinstance(other, NUMBERS) else beside_x.astype(dtype)
+    if isinstance(other, Tensor):
+        return without_axes(x, other if is_floating(other.dtype) else other.astype(x.dtype))
+    if isinstance(other, NUMBERS):
+        return x, float(other)
+    if isinstance(other, OPERANDS):
+        return x, like(x, other)
+    raise no_operand(operator, other)

@@ -14,9 +14,9 @@ from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel import views as broadcast
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import require_floating, result_type
-from alpha.ops.kernel.operands import NUMBERS, beside, operand_of, room_in, sum_to
+from alpha.ops.kernel.operands import NUMBERS, beside, floating_operands, operand_of, room_in, sum_to
 from alpha.ops.kernel.rectifier import AddRectified, rectifier_of
-from alpha.ops.math.division import combined, floating_operands, floor_divide, integral, truncated_quotient, written
+from alpha.ops.math.division import combined, floor_divide, integral, truncated_quotient, written
 from alpha.ops.math.number_arithmetic import (
     AddNumberInPlace,
     Affine,

@@ -23,20 +23,7 @@ from alpha.ops.indexing.getitem_setitem import set_item
 from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, DType
-from alpha.ops.kernel.operands import (
-    BOOL,
-    NUMBERS,
-    OPERANDS,
-    beside,
-    common_dtype,
-    kind_of,
-    like,
-    no_operand,
-    operand_of,
-    promoted,
-    sum_to,
-    without_axes,
-)
+from alpha.ops.kernel.operands import BOOL, NUMBERS, beside, kind_of, like, operand_of, promoted, sum_to
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan
 from alpha.ops.kernel.views import broadcast_operands
 from alpha.ops.math.unary import abs
@@ -151,22 +138,6 @@ def combined(operator: str, sign: str, x: Tensor, other: Tensor) -> Tensor:
     if left.dtype == BOOL and sign in NOT_OF_BOOLS:
         raise TypeError(f"{operator}: there is no {sign} of dtype bool; use .astype('int32')")
     return Combine.apply(left, right, operator=operator, sign=sign)
-
-
-def floating_operands(operator: str, x: Tensor, other: Any) -> tuple[Tensor, float | Tensor]:
-    """x and the second operand as floating numbers; `TypeError` for what is no operand."""
-    if not is_floating(x.dtype):
-        beside_x = beside(operator, x, other)
-        dtype = common_dtype(x, beside_x)
-        dtype = dtype if is_floating(dtype) else FLOAT32
-        return x.astype(dtype), float(other) if isinstance(other, NUMBERS) else beside_x.astype(dtype)
-    if isinstance(other, Tensor):
-        return without_axes(x, other if is_floating(other.dtype) else other.astype(x.dtype))
-    if isinstance(other, NUMBERS):
-        return x, float(other)
-    if isinstance(other, OPERANDS):
-        return x, like(x, other)
-    raise no_operand(operator, other)
 
 
 def check_holds(operator: str, x: Tensor, result: Tensor) -> None:
