@@ -25,7 +25,7 @@ from alpha.ops.kernel.operands import OPERANDS, beside, like
 from alpha.ops.kernel.views import View
 from alpha.ops.math import binary, bitwise, division, power, unary
 from alpha.ops.math.comparison import relate
-from alpha.ops.math.division import check_holds
+from alpha.ops.math.written_results import check_holds
 from alpha.ops.matmul import matmul
 
 Method = Callable[..., Any]

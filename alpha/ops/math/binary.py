@@ -16,7 +16,7 @@ from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import require_floating, result_type
 from alpha.ops.kernel.operands import NUMBERS, beside, floating_operands, operand_of, room_in, sum_to
 from alpha.ops.kernel.rectifier import AddRectified, rectifier_of
-from alpha.ops.math.division import combined, floor_divide, integral, truncated_quotient, written
+from alpha.ops.math.division import combined, floor_divide, integral, truncated_quotient
 from alpha.ops.math.number_arithmetic import (
     AddNumberInPlace,
     Affine,
@@ -27,6 +27,7 @@ from alpha.ops.math.number_arithmetic import (
     NegateInPlace,
     SubtractNumberInPlace,
 )
+from alpha.ops.math.written_results import written
 
 __all__ = ["add", "mul"]
 

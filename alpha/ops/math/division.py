@@ -18,12 +18,10 @@ from alpha.autograd.function import Function
 from alpha.core.numerics import BFLOAT16, FLOAT32, is_floating
 from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor
-from alpha.errors import ShapeError
-from alpha.ops.indexing.getitem_setitem import set_item
 from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, DType
-from alpha.ops.kernel.operands import BOOL, NUMBERS, beside, kind_of, like, operand_of, promoted, sum_to
+from alpha.ops.kernel.operands import BOOL, NUMBERS, beside, like, operand_of, promoted, sum_to
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan
 from alpha.ops.kernel.views import broadcast_operands
 from alpha.ops.math.unary import abs
@@ -138,29 +136,6 @@ def combined(operator: str, sign: str, x: Tensor, other: Tensor) -> Tensor:
     if left.dtype == BOOL and sign in NOT_OF_BOOLS:
         raise TypeError(f"{operator}: there is no {sign} of dtype bool; use .astype('int32')")
     return Combine.apply(left, right, operator=operator, sign=sign)
-
-
-def check_holds(operator: str, x: Tensor, result: Tensor) -> None:
-    """An error unless x can become the result of an operator.
-
-    Raises:
-        TypeError: the dtype of x cannot hold the result, as integers cannot hold floating numbers.
-        ShapeError: the result has another shape.
-    """
-    if kind_of(result.dtype) > kind_of(x.dtype):
-        raise TypeError(
-            f"{operator}: the result has dtype {result.dtype.name}, which x of dtype {x.dtype.name} cannot hold; "
-            "use the operator that does not write x"
-        )
-    if result.shape != x.shape:
-        raise ShapeError(f"{operator}: the result {result.shape} does not fit into {x.shape}")
-
-
-def written(operator: str, x: Tensor, result: Tensor) -> Tensor:
-    """x, with the result of an operator as its new value, in the dtype of x; errors are those of `check_holds`."""
-    check_holds(operator, x, result)
-    set_item(x, Ellipsis, result)
-    return x
 
 
 class Quotient(Function):
