@@ -95,6 +95,7 @@ from alpha.ops.math.clamp import *
 from alpha.ops.math.comparison import *
 from alpha.ops.math.comparison import allclose, isnan
 from alpha.ops.math.division import *
+from alpha.ops.math.integers import *
 from alpha.ops.math.lerp import *
 from alpha.ops.math.special import *
 from alpha.ops.math.unary import *

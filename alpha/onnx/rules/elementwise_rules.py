@@ -18,7 +18,7 @@ from alpha.ops.activation.parametric import PReLUStep
 from alpha.ops.array import layout, parts
 from alpha.ops.indexing.where import Where
 from alpha.ops.kernel.rectifier import AddRectified, AffineRectified, Rectifier
-from alpha.ops.math import binary, clamp, comparison, division, lerp, number_arithmetic, power
+from alpha.ops.math import binary, clamp, comparison, integers, lerp, number_arithmetic, power
 
 
 def _node(operator: str, *numbers: float | None, **attributes: Any) -> Node:
@@ -162,7 +162,7 @@ def clamped(g: Graph, step: Step) -> None:
 SIGNS = {"+": "Add", "-": "Sub", "*": "Mul", "&": "And", "|": "Or", "^": "Xor"}
 
 
-@rule(division.Combine)
+@rule(integers.Combine)
 def combined(g: Graph, step: Step) -> None:
     """Integers, and the logic of bools."""
     sign = step.fixed("sign")

@@ -15,7 +15,19 @@ from alpha.ops.api import operators, other_names
 from alpha.ops.array import axes, conversion, creation, diagonals, facts, fill, joining, layout, shapes, shuffle
 from alpha.ops.indexing import gather_scatter, index_functions, where
 from alpha.ops.kernel import arguments, sums
-from alpha.ops.math import binary, bitwise, clamp, comparison, division, lerp, number_arithmetic, power, special, unary
+from alpha.ops.math import (
+    binary,
+    bitwise,
+    clamp,
+    comparison,
+    division,
+    integers,
+    lerp,
+    number_arithmetic,
+    power,
+    special,
+    unary,
+)
 from alpha.ops.matmul import matmul, products
 from alpha.ops.noise import random
 from alpha.ops.reduction import extremes, quantiles, scan, scatter_reduce, sort, var_norm
@@ -45,6 +57,7 @@ METHODS: dict[ModuleType, str] = {
     clamp: "clamp clamp_max clamp_min copysign fmax fmin heaviside maximum minimum nan_to_num",
     comparison: "* allclose isnan",
     division: "*",
+    integers: "gcd lcm",
     lerp: "* addcdiv_ addcmul_ lerp_",
     power: "pow_",
     special: "*",

@@ -16,7 +16,8 @@ from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import require_floating, result_type
 from alpha.ops.kernel.operands import NUMBERS, beside, floating_operands, operand_of, room_in, sum_to
 from alpha.ops.kernel.rectifier import AddRectified, rectifier_of
-from alpha.ops.math.division import combined, floor_divide, integral, truncated_quotient
+from alpha.ops.math.division import floor_divide, truncated_quotient
+from alpha.ops.math.integers import combined, integral
 from alpha.ops.math.number_arithmetic import (
     AddNumberInPlace,
     Affine,

@@ -8,7 +8,7 @@ from alpha.core.numerics import is_floating
 from alpha.core.tensor import Tensor, full
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.operands import BOOL, OPERANDS, beside, no_operand
-from alpha.ops.math.division import combined, integral
+from alpha.ops.math.integers import combined, integral
 
 __all__ = [
     "bitwise_and",

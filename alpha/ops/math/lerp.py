@@ -19,7 +19,7 @@ from alpha.ops.kernel.operands import BOOL, NUMBERS, operand_of, promoted, sum_t
 from alpha.ops.kernel.options import real
 from alpha.ops.kernel.views import broadcast_operands
 from alpha.ops.math.binary import add, mul
-from alpha.ops.math.division import integral
+from alpha.ops.math.integers import integral
 from alpha.ops.math.unary import exp2
 from alpha.ops.math.written_results import written
 

@@ -26,7 +26,7 @@ from alpha.ops.kernel.operands import (
     without_axes,
 )
 from alpha.ops.kernel.views import broadcast_operands
-from alpha.ops.math.division import combined, integral
+from alpha.ops.math.integers import combined, integral
 from alpha.ops.math.unary import square_root
 from alpha.ops.math.written_results import written
 

@@ -13,7 +13,7 @@ from helpers import check_gradient, positive
 import alpha
 import alpha.nn.functional as F
 from alpha import ShapeError, Tensor
-from alpha.ops.math.division import SIGNS
+from alpha.ops.math.integers import SIGNS
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
