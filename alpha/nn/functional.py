@@ -44,6 +44,9 @@ from alpha.ops.math.comparison import *
 from alpha.ops.math.division import *
 from alpha.ops.math.integers import *
 from alpha.ops.math.lerp import *
+from alpha.ops.math.maximum_minimum import *
+from alpha.ops.math.nan_to_num import *
+from alpha.ops.math.signs import *
 from alpha.ops.math.special import *
 from alpha.ops.math.unary import *
 from alpha.ops.matmul.distances import *

@@ -18,7 +18,7 @@ from alpha.ops.activation.parametric import PReLUStep
 from alpha.ops.array import layout, parts
 from alpha.ops.indexing.where import Where
 from alpha.ops.kernel.rectifier import AddRectified, AffineRectified, Rectifier
-from alpha.ops.math import binary, clamp, comparison, integers, lerp, number_arithmetic, power
+from alpha.ops.math import binary, clamp, comparison, integers, lerp, maximum_minimum, number_arithmetic, power
 
 
 def _node(operator: str, *numbers: float | None, **attributes: Any) -> Node:
@@ -119,8 +119,8 @@ _of_two(
         binary.Subtract: "Sub",
         binary.Multiply: "Mul",
         binary.Divide: "Div",
-        clamp.Maximum: "Max",
-        clamp.Minimum: "Min",
+        maximum_minimum.Maximum: "Max",
+        maximum_minimum.Minimum: "Min",
         clamp.AtLeast: "Max",
         clamp.AtMost: "Min",
         power.TensorPower: "Pow",

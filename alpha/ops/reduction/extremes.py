@@ -24,8 +24,8 @@ from alpha.ops.kernel.reductions import around, extreme_axis1, truth_axis1
 from alpha.ops.kernel.row_indices import places, put_rows
 from alpha.ops.kernel.sums import axes_of, sum_axes
 from alpha.ops.kernel.views import broadcast_operands
-from alpha.ops.math.clamp import maximum, minimum
 from alpha.ops.math.comparison import compare, relate
+from alpha.ops.math.maximum_minimum import maximum, minimum
 from alpha.ops.reduction import extremes
 
 __all__ = ["all", "amax", "amin", "any", "argmax", "argmin", "max", "min"]
