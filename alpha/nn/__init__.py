@@ -40,7 +40,7 @@ from alpha.ops.loss.margin import *
 from alpha.ops.loss.probability import *
 from alpha.ops.loss.regression import *
 from alpha.ops.matmul.distances import *
-from alpha.ops.noise.dropout import *
+from alpha.ops.noise.group_dropout import *
 from alpha.ops.normalization.group import *
 from alpha.ops.pooling.fractional_max_pool import *
 

@@ -54,6 +54,7 @@ from alpha.ops.matmul.embedding import *
 from alpha.ops.matmul.matmul import *
 from alpha.ops.matmul.products import *
 from alpha.ops.noise.dropout import *
+from alpha.ops.noise.group_dropout import *
 from alpha.ops.noise.random import *
 from alpha.ops.normalization.batch_norm import *
 from alpha.ops.normalization.group import *

@@ -21,7 +21,7 @@ from alpha.ops.image.interpolate import Resampling
 from alpha.ops.kernel.rectifier import KeptOutput, Rectified, RectifiedInput, Rectifier
 from alpha.ops.kernel.row_indices import NO_PLACE
 from alpha.ops.kernel.views import View
-from alpha.ops.noise.dropout import Outcome
+from alpha.ops.noise.group_dropout import Outcome
 from alpha.ops.normalization.batch_norm_pool import Columns
 from alpha.ops.pooling.pool_shape import PoolShape
 from alpha.optim.muon import MuonNumbers
