@@ -108,8 +108,9 @@ from alpha.ops.matmul.distances import pdist as pdist
 from alpha.ops.matmul.einsum import einsum
 from alpha.ops.matmul.matmul import bmm, matmul
 from alpha.ops.matmul.products import *
+from alpha.ops.noise.distributions import normal
 from alpha.ops.noise.random import *
-from alpha.ops.noise.random import normal, randperm
+from alpha.ops.noise.random import randperm
 from alpha.ops.reduction.extremes import *
 from alpha.ops.reduction.extremes import equal
 from alpha.ops.reduction.quantiles import *

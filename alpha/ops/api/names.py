@@ -32,7 +32,7 @@ from alpha.ops.math import (
     unary,
 )
 from alpha.ops.matmul import matmul, products
-from alpha.ops.noise import random
+from alpha.ops.noise import distributions, random
 from alpha.ops.reduction import extremes, quantiles, scan, scatter_reduce, sort, var_norm
 
 # Methods that are functions of a room, by their names. "*" stands for all functions of the room's `__all__`, a name
@@ -75,7 +75,8 @@ METHODS: dict[ModuleType, str] = {
     softmax: "log_softmax logsumexp softmax",
     matmul: "bmm matmul",
     products: "* corrcoef cov matrix_power -tensordot -vander",
-    random: "bernoulli cauchy_ exponential_ geometric_ log_normal_ multinomial",
+    random: "bernoulli multinomial",
+    distributions: "cauchy_ exponential_ geometric_ log_normal_",
     extremes: "* equal",
     quantiles: "*",
     scan: "cummax cummin cumprod cumsum diff dist logcumsumexp renorm",

@@ -10,7 +10,7 @@ import pytest
 import alpha
 import alpha.nn.functional as F
 from alpha import ShapeError, Tensor
-from alpha.ops.noise import random
+from alpha.ops.noise import distributions
 
 WEIGHTS = np.array([[3.0, 0.0, 1.0, 4.0], [1.0, 1.0, 0.0, 0.0]], np.float32)
 CALLS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -145,8 +145,8 @@ def test_a_generator_alone_decides_what_is_drawn(name: str) -> None:
 def test_the_ends_of_an_exponential_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
     """No number is 0 or infinite, whatever 32 bits are drawn."""
     bits = np.array([0, 1, 2**31, 2**32 - 1], np.float32)
-    monkeypatch.setattr(random, "drawn", lambda *_: bits)
-    found = random.exponential(alpha.ones(4)).numpy()
+    monkeypatch.setattr(distributions, "drawn", lambda *_: bits)
+    found = distributions.exponential(alpha.ones(4)).numpy()
     np.testing.assert_allclose(found, [2.0**-33, 3 * 2.0**-33, np.log(2), 24 * np.log(2)], rtol=1e-6)
 
 
