@@ -32,7 +32,7 @@ from alpha.ops.conv2d.problem import OPERANDS, Configuration, MathMode, Target
 from alpha.ops.conv2d.select.grouped_table import GROUPED
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
-from alpha.ops.image.interpolate import Resampling
+from alpha.ops.image.resampling import Resampling
 from alpha.ops.noise.group_dropout import Outcome
 from alpha.ops.pooling.pool_shape import PoolShape
 from alpha.runtime.cuda.compile import ARCHITECTURES

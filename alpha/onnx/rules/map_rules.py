@@ -16,7 +16,8 @@ from alpha.ops import conv2d as plain
 from alpha.ops import convolution
 from alpha.ops.conv2d.shape import Axis, ConvShape
 from alpha.ops.image.grid_sample import GridSample
-from alpha.ops.image.interpolate import Interpolate, Resampling, sparse
+from alpha.ops.image.interpolate import Interpolate
+from alpha.ops.image.resampling import Resampling, sparse
 from alpha.ops.kernel.rectifier import Rectifier
 from alpha.ops.normalization.batch_norm import BatchNorm
 from alpha.ops.normalization.group import GroupNormStep
