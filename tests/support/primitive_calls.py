@@ -16,8 +16,8 @@ from alpha.core.primitive import REGISTRY, Primitive
 from alpha.core.rng import Stream
 from alpha.ops.conv2d.channel_statistics import StatisticsArguments
 from alpha.ops.conv2d.shape import conv_shape
-from alpha.ops.image.grid_sample import Sampling
 from alpha.ops.image.resampling import Resampling
+from alpha.ops.image.sampling import Sampling
 from alpha.ops.kernel.rectifier import KeptOutput, Rectified, RectifiedInput, Rectifier
 from alpha.ops.kernel.row_indices import NO_PLACE
 from alpha.ops.kernel.views import View
