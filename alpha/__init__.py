@@ -103,10 +103,12 @@ from alpha.ops.math.signs import *
 from alpha.ops.math.special import *
 from alpha.ops.math.unary import *
 from alpha.ops.math.unary import exp, log, sqrt
+from alpha.ops.matmul.covariance import *
 from alpha.ops.matmul.distances import cdist as cdist
 from alpha.ops.matmul.distances import pdist as pdist
 from alpha.ops.matmul.einsum import einsum
 from alpha.ops.matmul.matmul import bmm, matmul
+from alpha.ops.matmul.matrix_powers import *
 from alpha.ops.matmul.products import *
 from alpha.ops.noise.distributions import normal
 from alpha.ops.noise.random import *

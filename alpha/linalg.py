@@ -17,8 +17,8 @@ from alpha.ops.array.diagonals import diagonal as _diagonal
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.operands import NUMBERS, promoted
 from alpha.ops.matmul.matmul import matmul
+from alpha.ops.matmul.matrix_powers import matrix_power
 from alpha.ops.matmul.products import cross as _cross
-from alpha.ops.matmul.products import matrix_power
 from alpha.ops.reduction.extremes import amax, amin
 from alpha.ops.reduction.var_norm import norm as _norm
 

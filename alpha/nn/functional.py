@@ -49,9 +49,11 @@ from alpha.ops.math.nan_to_num import *
 from alpha.ops.math.signs import *
 from alpha.ops.math.special import *
 from alpha.ops.math.unary import *
+from alpha.ops.matmul.covariance import *
 from alpha.ops.matmul.distances import *
 from alpha.ops.matmul.embedding import *
 from alpha.ops.matmul.matmul import *
+from alpha.ops.matmul.matrix_powers import *
 from alpha.ops.matmul.products import *
 from alpha.ops.noise.dropout import *
 from alpha.ops.noise.group_dropout import *

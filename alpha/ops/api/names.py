@@ -31,7 +31,7 @@ from alpha.ops.math import (
     special,
     unary,
 )
-from alpha.ops.matmul import matmul, products
+from alpha.ops.matmul import covariance, matmul, matrix_powers, products
 from alpha.ops.noise import distributions, random
 from alpha.ops.reduction import extremes, quantiles, scan, scatter_reduce, sort, var_norm
 
@@ -74,7 +74,9 @@ METHODS: dict[ModuleType, str] = {
     smooth: "sigmoid tanh",
     softmax: "log_softmax logsumexp softmax",
     matmul: "bmm matmul",
-    products: "* corrcoef cov matrix_power -tensordot -vander",
+    products: "* -tensordot",
+    covariance: "corrcoef cov",
+    matrix_powers: "matrix_power",
     random: "bernoulli multinomial",
     distributions: "cauchy_ exponential_ geometric_ log_normal_",
     extremes: "* equal",

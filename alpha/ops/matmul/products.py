@@ -1,7 +1,4 @@
-"""Products of vectors and matrices under PyTorch's names, made of `matmul`; and sums of a tensor and a product.
-
-This file also has: powers of matrices, covariances, and the matrix of the powers of a vector.
-"""
+"""Products of vectors and matrices under PyTorch's names, made of `matmul`; and sums of a tensor and a product."""
 
 from __future__ import annotations
 
@@ -13,19 +10,14 @@ import numpy as np
 
 from alpha.core.tensor import Tensor, full
 from alpha.errors import ShapeError
-from alpha.ops.array.axes import axes_of, axis_of, expand, flip, permute, roll
-from alpha.ops.array.creation import eye, ones
-from alpha.ops.array.diagonals import diag
-from alpha.ops.array.joining import cat
+from alpha.ops.array.axes import axes_of, axis_of, permute, roll
 from alpha.ops.array.layout import view as reshaped
 from alpha.ops.indexing.where import masked_fill
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
-from alpha.ops.kernel.operands import as_floating, promoted
+from alpha.ops.kernel.operands import promoted
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.math.binary import mul
-from alpha.ops.math.clamp import clamp
 from alpha.ops.matmul.matmul import matmul
-from alpha.ops.reduction.scan import cumprod
 
 __all__ = [
     "addbmm",
@@ -33,18 +25,14 @@ __all__ = [
     "addmv",
     "addr",
     "baddbmm",
-    "corrcoef",
-    "cov",
     "cross",
     "dot",
     "inner",
     "kron",
-    "matrix_power",
     "mm",
     "mv",
     "outer",
     "tensordot",
-    "vander",
 ]
 
 _product = unchecked(matmul)
@@ -268,108 +256,3 @@ def cross(x: AnyTensor, other: AnyTensor, dim: int | None = None) -> Tensor:
         return unchecked(roll)(v, -by, axis)
 
     return turned(a, 1) * turned(b, 2) - turned(a, 2) * turned(b, 1)
-
-
-@check_arguments
-def matrix_power(x: Tensor, n: int) -> Tensor:
-    """Each matrix n times multiplied by itself; the identity for 0   x (.., M, M) -> the same
-
-    Raises:
-        ValueError: n is below 0; inverses are not offered.
-        ShapeError: the matrices are not square.
-    """
-    times = integer("matrix_power", "n", n)
-    if times < 0:
-        raise ValueError(f"matrix_power: n={times} is below 0; inverses are not offered")
-    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
-        raise ShapeError(f"matrix_power: x (.., M, M) is needed  (x {x.shape})")
-    if times == 0:
-        nothing: Tensor = unchecked(masked_fill)(x, full((), True, np.bool_, x.device), 0)  # whatever x is
-        return nothing + eye(x.shape[-1], dtype=x.dtype, device=x.device)
-    result: Tensor | None = None
-    power = x
-    while True:
-        if times % 2:
-            result = power if result is None else unchecked(matmul)(result, power)
-        times //= 2
-        if not times:
-            return x.clone() if result is x or result is None else result
-        power = unchecked(matmul)(power, power)
-
-
-@check_arguments
-def cov(
-    x: AnyTensor, *, correction: float = 1, fweights: AnyTensor | None = None, aweights: Tensor | None = None
-) -> Tensor:
-    """The covariances of variables, whose observations are the rows of x   x (V, N) -> (V, V), or () for one variable
-
-    Args:
-        correction: what is taken from the number of observations; 0 or 1.
-        fweights: (N,) of integers, how often each observation counts.
-        aweights: (N,), the weight of each observation.
-
-    That weights are not negative is a test of their values, which waits for the device.
-
-    Raises:
-        ShapeError: x has more axes than two, or weights have another shape than (N,).
-        TypeError: fweights are not integers.
-        ValueError: a weight is negative.
-    """
-    if x.ndim > 2:
-        raise ShapeError(f"cov: x (V, N) or (N,) is needed  (x {x.shape})")
-    take = real("cov", "correction", correction)
-    rows = as_floating(x).reshape(x.shape[0] if x.ndim == 2 else 1, -1)
-    count = rows.shape[1]
-    for name, weights in (("fweights", fweights), ("aweights", aweights)):
-        if weights is not None and weights.shape != (count,):
-            raise ShapeError(f"cov: {name} ({count},) is needed  ({name} {weights.shape})")
-        if weights is not None and bool((weights < 0).any()):
-            raise ValueError(f"cov: {name} has a negative weight; all must be at least 0")
-    if fweights is not None and fweights.dtype.kind not in "iu":
-        raise TypeError(f"cov: fweights has dtype {fweights.dtype.name}; int64 or int32 is needed")
-    weights = fweights
-    if aweights is not None:
-        weights = aweights if fweights is None else fweights * aweights
-    if weights is None:
-        centred = rows - rows.mean(1, keepdim=True)
-        return _shaped(unchecked(matmul)(centred, centred.T) / max(0.0, count - take))
-    total, wide = weights.sum(), weights.astype(rows.dtype)
-    centred = rows - (rows * wide).sum(1, keepdim=True) / total.astype(rows.dtype)
-    taken = take if aweights is None or take == 0 else (weights * aweights).sum() * take / total
-    left = unchecked(clamp)(as_floating(total) - taken, min=0)
-    return _shaped(unchecked(matmul)(centred, (centred * wide).T) / left.astype(rows.dtype))
-
-
-def _shaped(covariances: Tensor) -> Tensor:
-    """A number for one variable   (V, V) -> the same, (1, 1) -> ()"""
-    return reshaped(covariances, ()) if covariances.shape == (1, 1) else covariances
-
-
-@check_arguments
-def corrcoef(x: AnyTensor) -> Tensor:
-    """The correlations of variables, whose observations are the rows of x   x (V, N) -> (V, V), or () for one"""
-    if x.ndim > 2:
-        raise ShapeError(f"corrcoef: x (V, N) or (N,) is needed  (x {x.shape})")
-    found = cov(x)
-    if not found.ndim:
-        return found / found
-    deviations = diag(found).sqrt()
-    return unchecked(clamp)(found / deviations.unsqueeze(1) / deviations, -1, 1)
-
-
-@check_arguments
-def vander(x: AnyTensor, N: int | None = None, increasing: bool = False) -> Tensor:
-    """The powers of each element, the largest first; of integers int64   x (M,) -> (M, N)
-
-    Args:
-        N: how many, from the power 0 on; by default M.
-        increasing: the power 0 comes first.
-    """
-    if x.ndim != 1:
-        raise ShapeError(f"vander: a vector x (M,) is needed  (x {x.shape})")
-    M = x.shape[0]
-    count = M if N is None else integer("vander", "N", N, 0)
-    first = ones(M, min(1, count), dtype=x.dtype, device=x.device)
-    columns = unchecked(expand)(reshaped(x, (M, 1)), (M, max(0, count - 1)))
-    powers = unchecked(cumprod)(cat([first, columns], 1), 1)
-    return powers if increasing else unchecked(flip)(powers, 1)
