@@ -52,6 +52,7 @@ from alpha.ops.math.unary import *
 from alpha.ops.matmul.covariance import *
 from alpha.ops.matmul.distances import *
 from alpha.ops.matmul.embedding import *
+from alpha.ops.matmul.embedding_bag import *
 from alpha.ops.matmul.matmul import *
 from alpha.ops.matmul.matrix_powers import *
 from alpha.ops.matmul.products import *

@@ -19,7 +19,8 @@ from alpha.nn.init import reset_table, reset_uniform
 from alpha.ops.array.axes import lengths_of
 from alpha.ops.kernel.function_layer import FunctionLayer, function_layer
 from alpha.ops.kernel.options import integer, only_offered, real
-from alpha.ops.matmul.embedding import check_mode, padding_row
+from alpha.ops.matmul.embedding import padding_row
+from alpha.ops.matmul.embedding_bag import check_mode
 from alpha.ops.noise.dropout import probability
 
 __all__ = ["Bilinear", "Dropout", "Embedding", "EmbeddingBag", "Flatten", "Identity", "Linear", "Unflatten"]
