@@ -73,14 +73,14 @@ def _put(step: type[SetBlock], x: Tensor, value: Tensor) -> Tensor:
     return step.apply(x, value, box=View.whole(x.shape))
 
 
-def _number(operator: str, x: Tensor, value: Any) -> Tensor:
+def number_for(operator: str, x: Tensor, value: Any) -> Tensor:
     """A number or a 0-d tensor in the dtype of x."""
     if not isinstance(value, (Tensor, *NUMBERS)) or (isinstance(value, Tensor) and value.ndim):
         raise TypeError(f"{operator}: value is not a number or a 0-d Tensor")
     return like(x, value).astype(x.dtype)
 
 
-def _check_fits(what: str, given: Tensor, x: Tensor) -> None:
+def check_fits(what: str, given: Tensor, x: Tensor) -> None:
     """`ShapeError` for a tensor that does not broadcast to x."""
     try:
         fits = np.broadcast_shapes(given.shape, x.shape) == x.shape
@@ -97,7 +97,7 @@ def zero_(x: Tensor) -> Tensor:
 
 def fill_(x: Tensor, value: Any) -> Tensor:
     """x becomes a number, or the number of a 0-d tensor, whose gradient is the sum of that of x."""
-    return _put(FillInPlace, x, _number("fill_", x, value))
+    return _put(FillInPlace, x, number_for("fill_", x, value))
 
 
 def copy_(x: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
@@ -108,7 +108,7 @@ def copy_(x: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     """
     if not isinstance(src, Tensor):
         raise TypeError(f"copy_: src is a {type_name(src)}, a Tensor is needed; use alpha.tensor(src)")
-    _check_fits("copy_: src", src, x)
+    check_fits("copy_: src", src, x)
     return _put(CopyInPlace, x, src.to(x.device).astype(x.dtype))
 
 
@@ -124,7 +124,7 @@ def fill_diagonal_(x: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
     count = min(x.shape)
     if wrap and x.ndim == 2 and count:
         count = -(-x.numel() // step)
-    return FillDiagonalInPlace.apply(x, _number("fill_diagonal_", x, fill_value), box=View((count,), (step,)))
+    return FillDiagonalInPlace.apply(x, number_for("fill_diagonal_", x, fill_value), box=View((count,), (step,)))
 
 
 def _draw(step: type[Draw], x: Tensor, **how: Any) -> Tensor:
@@ -181,7 +181,7 @@ def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -
         p: a number from 0 to 1, or a tensor of them that broadcasts to x, which is not checked and has no gradient.
     """
     if isinstance(p, Tensor):
-        _check_fits("bernoulli_: p", p, x)
+        check_fits("bernoulli_: p", p, x)
         chance: Any = p.detach().to(x.device)
     elif not 0 <= (chance := real("bernoulli_", "p", p)) <= 1:
         raise ValueError(f"bernoulli_: p={p} is not between 0 and 1")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from alpha.ops.conv2d.hopper.output_launch import OutputTilesLaunch
 from alpha.ops.conv2d.hopper.output_tiles import position_tile
 from alpha.ops.conv2d.hopper.ping_pong import tiles_in_turns
-from alpha.ops.conv2d.mma_sync import Order, _length, longest_first, pixel_launch
+from alpha.ops.conv2d.mma_sync import Order, longest_first, pixel_launch, tap_count
 from alpha.ops.conv2d.partial_sums import tiles_of
 from alpha.ops.conv2d.prepare import IN_FP16, filter_terms, fp16_terms, map_filters, map_images, map_weight
 from alpha.ops.conv2d.problem import ConvProblem, Target
@@ -47,8 +47,8 @@ def plan_sm90(p: ConvProblem, v: Configuration, target: Target) -> Plan:
 
 def pixel_order(s: ConvShape) -> Order:
     """The pixels of Y, those with the most taps first   (OH OW,) int32"""
-    rows = [_length(trimmed_taps(o, s.IH, s.FH, s.sh, s.ph)) for o in range(s.OH)]
-    columns = [_length(trimmed_taps(o, s.IW, s.FW, s.sw, s.pw)) for o in range(s.OW)]
+    rows = [tap_count(trimmed_taps(o, s.IH, s.FH, s.sh, s.ph)) for o in range(s.OH)]
+    columns = [tap_count(trimmed_taps(o, s.IW, s.FW, s.sw, s.pw)) for o in range(s.OW)]
     return longest_first(rows, columns)
 
 

@@ -30,7 +30,7 @@ def tile_bytes(tile: Mapping[str, Any]) -> int:
 # -- the order of output pixels: most taps first, so that the last blocks of a grid are short ones ------
 
 
-def _length(taps: tuple[int, int]) -> int:
+def tap_count(taps: tuple[int, int]) -> int:
     return taps[1] - taps[0]
 
 

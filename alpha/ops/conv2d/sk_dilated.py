@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from alpha.core.numerics import FLOAT32
 from alpha.ops.conv2d.hopper.output_launch import ABSMAX
 from alpha.ops.conv2d.hopper.output_tiles import Tile
-from alpha.ops.conv2d.hopper.weight_schedule import _sum, weight_schedule
+from alpha.ops.conv2d.hopper.weight_schedule import sum_of_splits, weight_schedule
 from alpha.ops.conv2d.hopper.weight_tiles import weight_tile
 from alpha.ops.conv2d.mma_sync import RESERVED_BYTES, ROW_BYTES, threads_of, tile_bytes
 from alpha.ops.conv2d.partial_sums import num_splits, tiles_of, with_partial_sums
@@ -81,7 +81,7 @@ def plan_sm90(p: ConvProblem, v: Configuration, target: Target) -> Plan:
     if (schedule.splits == schedule.parts).all():
         return with_partial_sums(p, v, target, (*prepare, launch), schedule.parts, workspaces, only, **facts)
     workspaces["part"] = Buffer((schedule.parts, *s.W), FLOAT32)
-    added = _sum(p, schedule, target.num_sms)
+    added = sum_of_splits(p, schedule, target.num_sms)
     return Plan(v.name, (*prepare, launch, added), {"dW": p.result}, workspaces, facts=facts)
 
 

@@ -12,7 +12,7 @@ from alpha.autograd.versions import array_of
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor, full
 from alpha.errors import type_name
-from alpha.ops.array.fill import _check_fits, _number
+from alpha.ops.array.fill import check_fits, number_for
 from alpha.ops.indexing.gather_scatter import nonzero
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.elementwise import elementwise
@@ -106,5 +106,5 @@ def masked_fill_(x: AnyTensor, mask: AnyTensor, value: Any) -> Tensor:
     """`masked_fill` written into x   x (...), mask (...) of bools that broadcasts to x -> x"""
     if mask.dtype != BOOL:
         raise TypeError(f"masked_fill_: the mask has dtype {mask.dtype.name}; bools are needed, as of x > 0")
-    _check_fits("masked_fill_: mask", mask, x)
-    return FillWhere.apply(x, _number("masked_fill_", x, value), M=array_of(mask))
+    check_fits("masked_fill_: mask", mask, x)
+    return FillWhere.apply(x, number_for("masked_fill_", x, value), M=array_of(mask))

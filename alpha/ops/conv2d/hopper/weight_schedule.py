@@ -168,7 +168,7 @@ SUM_THREADS, SUMMED, MOST_LANES = 256, 4, 32  # of sum_splits.cu: threads per bl
 BUSY_THREADS = 1024  # of an SM, which keep its loads busy
 
 
-def _sum(p: ConvProblem, schedule: WeightSchedule, num_sms: int) -> KernelLaunch:
+def sum_of_splits(p: ConvProblem, schedule: WeightSchedule, num_sms: int) -> KernelLaunch:
     """The sum of partial dW, of which the taps have unequal numbers; it is rounded once."""
     s = p.shape
     packs, lanes = prod(s.W) // SUMMED, 1
