@@ -25,7 +25,7 @@ from alpha.ops.array.parts import linked
 from alpha.ops.array.shapes import tensor_split
 from alpha.ops.indexing.gather_scatter import Scatter, ScatterAdd, index_select, nonzero
 from alpha.ops.indexing.getitem_setitem import Places, fitting, get_item, parse, places_of
-from alpha.ops.indexing.where import masked_fill
+from alpha.ops.indexing.where import masked_fill, with_mask
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.casts import as_dtype
 from alpha.ops.kernel.operands import BOOL, NUMBERS
@@ -131,18 +131,6 @@ def index_put(x: AnyTensor, indices: Sequence[Any], values: AnyTensor, accumulat
     return Scatter.apply(x, given, at=at)
 
 
-def _broadcast(operator: str, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """x and a mask of bools in their common shape."""
-    if mask.dtype != BOOL:
-        raise TypeError(f"{operator}: the mask has dtype {mask.dtype.name}; bools are needed, as of x > 0")
-    try:
-        shape = np.broadcast_shapes(x.shape, mask.shape)
-    except ValueError:
-        raise ShapeError(f"{operator}: the shapes do not broadcast  (x {x.shape}, mask {mask.shape})") from None
-    first, second = (v if v.shape == shape else unchecked(expand)(v, shape) for v in (x, mask))
-    return first, second
-
-
 @check_arguments
 def masked_select(x: AnyTensor, mask: AnyTensor) -> Tensor:
     """The elements of x where the mask is true, in the order of memory   x (..), mask (..) of bools -> (count,)
@@ -150,7 +138,7 @@ def masked_select(x: AnyTensor, mask: AnyTensor) -> Tensor:
     x and mask broadcast. It waits for the device, because only the host can count them; so it is refused in a captured
     step.
     """
-    values, chosen = _broadcast("masked_select", x, mask)
+    values, chosen = with_mask("masked_select", x, mask)
     return get_item(reshaped(values, (values.size,)), reshaped(chosen, (chosen.size,)))
 
 

@@ -1,4 +1,4 @@
-"""Elements chosen from two tensors: by a mask, or the larger or the smaller ones; and finite numbers."""
+"""Elements chosen from two tensors by a mask."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from alpha.autograd.function import Function
 from alpha.autograd.versions import array_of
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor, full
-from alpha.errors import type_name
+from alpha.errors import ShapeError, type_name
+from alpha.ops.array.axes import expand
 from alpha.ops.array.fill import check_fits, number_for
 from alpha.ops.indexing.gather_scatter import nonzero
-from alpha.ops.kernel.arguments import AnyTensor, check_arguments
+from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.elementwise import elementwise
 from alpha.ops.kernel.operands import BOOL, NUMBERS, OPERANDS, common_dtype, like, operand_of, sum_to
 from alpha.ops.kernel.views import broadcast_operands
@@ -53,6 +54,18 @@ class FillWhere(Where):
     def backward(self, dY: Array) -> Any:
         dV, dX = self.parts(dY, self.needs_input_grad[::-1])
         return dX, dV
+
+
+def with_mask(operator: str, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """x and a mask of bools in their common shape."""
+    if mask.dtype != BOOL:
+        raise TypeError(f"{operator}: the mask has dtype {mask.dtype.name}; bools are needed, as of x > 0")
+    try:
+        shape = np.broadcast_shapes(x.shape, mask.shape)
+    except ValueError:
+        raise ShapeError(f"{operator}: the shapes do not broadcast  (x {x.shape}, mask {mask.shape})") from None
+    first, second = (v if v.shape == shape else unchecked(expand)(v, shape) for v in (x, mask))
+    return first, second
 
 
 @check_arguments

@@ -24,8 +24,7 @@ from alpha.ops.array.creation import arange
 from alpha.ops.array.joining import cat
 from alpha.ops.array.layout import view as reshaped
 from alpha.ops.indexing.gather_scatter import gather, index_add, index_select, scatter
-from alpha.ops.indexing.index_functions import _broadcast
-from alpha.ops.indexing.where import where
+from alpha.ops.indexing.where import where, with_mask
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, as_dtype, as_float32
 from alpha.ops.kernel.operands import BOOL, INT64, NUMBERS, common_dtype, promoted
@@ -498,7 +497,7 @@ def masked_scatter(x: AnyTensor, mask: AnyTensor, source: AnyTensor) -> Tensor:
             f"masked_scatter: x has dtype {x.dtype.name} and source dtype {source.dtype.name}; "
             "one is needed, use .astype"
         )
-    values, chosen = _broadcast("masked_scatter", x, mask)
+    values, chosen = with_mask("masked_scatter", x, mask)
     if not source.size:
         if values.size:
             raise ShapeError(f"masked_scatter: source has no elements  (x {x.shape}, source {source.shape})")
