@@ -1,4 +1,4 @@
-"""Methods that give a tensor other values: zero_, fill_, copy_, masked_fill_, and random numbers.
+"""Methods that give a tensor other values: zero_, fill_, copy_, and random numbers.
 
 They follow the rules of every operator in place: what they write is recorded, and a leaf that requires a gradient is
 written under `no_grad` only.

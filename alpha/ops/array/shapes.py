@@ -1,4 +1,4 @@
-"""Tensors in the shape of others, repeated, turned and cut; and products that repeat: kron and cross."""
+"""Tensors in the shape of others, repeated, turned and cut."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from alpha.ops.array.joining import cut
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.options import integer
 
-__all__ = ["broadcast_to", "fliplr", "flipud", "tensor_split"]
+__all__ = ["broadcast_to", "dsplit", "fliplr", "flipud", "hsplit", "tensor_split", "vsplit"]
 
 
 @check_arguments
@@ -88,3 +88,39 @@ def tensor_split(x: AnyTensor, indices_or_sections: Any, dim: int = 0) -> tuple[
     begins, ends = (0, *places), (*places, length)
     ranges = [slice(a, b).indices(length)[:2] for a, b in zip(begins, ends, strict=True)]
     return cut(x, axis, [max(0, b - a) for a, b in ranges], [a for a, _ in ranges])
+
+
+def _cut(operator: str, x: Tensor, given: Any, axis: int, rank: int) -> tuple[Tensor, ...]:
+    """x cut along an axis into parts of one length, or before given places."""
+    if x.ndim < rank:
+        raise ShapeError(f"{operator}: x has {x.ndim} axes, at least {rank} are needed  (x {x.shape})")
+    if not isinstance(given, (tuple, list)):
+        count = integer(operator, "indices_or_sections", given, 1)
+        if x.shape[axis] % count:
+            raise ShapeError(f"{operator}: axis {axis} of shape {x.shape} does not divide into {count} parts")
+    return unchecked(tensor_split)(x, given, axis)
+
+
+@check_arguments
+def hsplit(x: AnyTensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """x cut along the second axis, a vector along the only one   x (M, N, ..) -> (M, N0, ..), (M, N1, ..), ..
+
+    Args:
+        indices_or_sections: the number of parts of one length, or a list of the places before which it is cut.
+
+    Raises:
+        ShapeError: the axis does not divide into so many parts.
+    """
+    return _cut("hsplit", x, indices_or_sections, min(1, max(0, x.ndim - 1)), 1)
+
+
+@check_arguments
+def vsplit(x: AnyTensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """x cut along the first axis; arguments as of `hsplit`   x (M, N, ..) -> (M0, N, ..), (M1, N, ..), .."""
+    return _cut("vsplit", x, indices_or_sections, 0, 2)
+
+
+@check_arguments
+def dsplit(x: AnyTensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """x cut along the third axis; arguments as of `hsplit`   x (M, N, D, ..) -> (M, N, D0, ..), (M, N, D1, ..), .."""
+    return _cut("dsplit", x, indices_or_sections, 2, 3)

@@ -22,7 +22,6 @@ from alpha.ops.array.creation import arange
 from alpha.ops.array.diagonals import diag, diagonal_view
 from alpha.ops.array.layout import view as reshaped
 from alpha.ops.array.parts import linked
-from alpha.ops.array.shapes import tensor_split
 from alpha.ops.indexing.gather_scatter import Scatter, ScatterAdd, index_select, nonzero
 from alpha.ops.indexing.getitem_setitem import Places, fitting, get_item, parse, places_of
 from alpha.ops.indexing.where import masked_fill, with_mask
@@ -38,8 +37,6 @@ __all__ = [
     "argwhere",
     "diagflat",
     "diagonal_scatter",
-    "dsplit",
-    "hsplit",
     "index_copy",
     "index_fill",
     "index_put",
@@ -50,7 +47,6 @@ __all__ = [
     "select_scatter",
     "slice_scatter",
     "take",
-    "vsplit",
 ]
 
 
@@ -309,39 +305,3 @@ def sliding(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
     every_window = whole.sliced(axis, 0, count, every)
     box = View((*every_window.shape, length), (*every_window.strides, whole.strides[axis]))
     return linked(unchecked(movedim)(cut, axis + 1, -1), x, box, repeats=every < length)
-
-
-def _split(operator: str, x: Tensor, given: Any, axis: int, rank: int) -> tuple[Tensor, ...]:
-    """x cut along an axis into parts of one length, or before given places."""
-    if x.ndim < rank:
-        raise ShapeError(f"{operator}: x has {x.ndim} axes, at least {rank} are needed  (x {x.shape})")
-    if not isinstance(given, (tuple, list)):
-        count = integer(operator, "indices_or_sections", given, 1)
-        if x.shape[axis] % count:
-            raise ShapeError(f"{operator}: axis {axis} of shape {x.shape} does not divide into {count} parts")
-    return unchecked(tensor_split)(x, given, axis)
-
-
-@check_arguments
-def hsplit(x: AnyTensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """x cut along the second axis, a vector along the only one   x (M, N, ..) -> (M, N0, ..), (M, N1, ..), ..
-
-    Args:
-        indices_or_sections: the number of parts of one length, or a list of the places before which it is cut.
-
-    Raises:
-        ShapeError: the axis does not divide into so many parts.
-    """
-    return _split("hsplit", x, indices_or_sections, min(1, max(0, x.ndim - 1)), 1)
-
-
-@check_arguments
-def vsplit(x: AnyTensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """x cut along the first axis; arguments as of `hsplit`   x (M, N, ..) -> (M0, N, ..), (M1, N, ..), .."""
-    return _split("vsplit", x, indices_or_sections, 0, 2)
-
-
-@check_arguments
-def dsplit(x: AnyTensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """x cut along the third axis; arguments as of `hsplit`   x (M, N, D, ..) -> (M, N, D0, ..), (M, N, D1, ..), .."""
-    return _split("dsplit", x, indices_or_sections, 2, 3)
