@@ -50,8 +50,8 @@ METHODS: dict[ModuleType, str] = {
     layout: "astype flatten",
     shapes: "* expand_as reshape_as",
     gather_scatter: "* index_add_ scatter_ scatter_add_",
-    index_functions: "argwhere diagflat diagonal_scatter index_copy index_fill index_put masked_select narrow "
-    "narrow_copy select select_scatter slice_scatter take",
+    index_functions: "argwhere diagonal_scatter index_copy index_fill index_put masked_select narrow narrow_copy "
+    "select select_scatter slice_scatter take",
     where: "masked_fill masked_fill_",
     sums: "mean sum",
     binary: "add add_ div_ mul mul_ neg_ sub_",

@@ -23,7 +23,7 @@ from alpha.ops.kernel.elementwise import in_place, overwrite
 from alpha.ops.kernel.options import integer
 from alpha.ops.kernel.views import View
 
-__all__ = ["diag", "diag_embed", "diagonal", "t", "trace", "tril", "triu"]
+__all__ = ["diag", "diag_embed", "diagflat", "diagonal", "t", "trace", "tril", "triu"]
 
 
 class Diagonal(Assemble):
@@ -110,6 +110,12 @@ def diag(x: AnyTensor, diagonal: int = 0) -> Tensor:
         raise ShapeError(f"diag: a matrix (M, N) or a vector (D,) is needed  (x {x.shape})")
     by = integer("diag", "diagonal", diagonal)
     return _embedded("diag", x, by, 0, 1) if x.ndim == 1 else _diagonal("diag", x, by, 0, 1)
+
+
+@check_arguments
+def diagflat(x: AnyTensor, offset: int = 0) -> Tensor:
+    """A matrix of zeros with all elements on a diagonal   x (...) of D elements -> (M, M)  M = D + |offset|"""
+    return unchecked(diag)(reshaped(x, (x.size,)), integer("diagflat", "offset", offset))
 
 
 @check_arguments

@@ -19,7 +19,7 @@ from alpha.errors import ShapeError
 from alpha.ops.array.axes import axis_of, expand, movedim
 from alpha.ops.array.boxes import SetBlock, block_or_copy
 from alpha.ops.array.creation import arange
-from alpha.ops.array.diagonals import diag, diagonal_view
+from alpha.ops.array.diagonals import diagonal_view
 from alpha.ops.array.layout import view as reshaped
 from alpha.ops.array.parts import linked
 from alpha.ops.indexing.gather_scatter import Scatter, ScatterAdd, index_select, nonzero
@@ -35,7 +35,6 @@ from alpha.ops.kernel.views import View
 
 __all__ = [
     "argwhere",
-    "diagflat",
     "diagonal_scatter",
     "index_copy",
     "index_fill",
@@ -273,12 +272,6 @@ def diagonal_scatter(x: AnyTensor, src: AnyTensor, offset: int = 0, dim1: int = 
 def narrow_copy(x: AnyTensor, dim: int, start: Any, length: int) -> Tensor:
     """`narrow`, always as a copy   x (.., D, ..) -> (.., length, ..)"""
     return unchecked(narrow)(x, dim, start, length).clone()
-
-
-@check_arguments
-def diagflat(x: AnyTensor, offset: int = 0) -> Tensor:
-    """A matrix of zeros with all elements on a diagonal   x (...) of D elements -> (M, M)  M = D + |offset|"""
-    return unchecked(diag)(reshaped(x, (x.size,)), integer("diagflat", "offset", offset))
 
 
 def sliding(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
