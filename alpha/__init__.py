@@ -88,6 +88,7 @@ from alpha.ops.indexing.gather_scatter import *
 from alpha.ops.indexing.index_functions import *
 from alpha.ops.indexing.index_functions import combinations
 from alpha.ops.indexing.where import *
+from alpha.ops.indexing.written_parts import *
 from alpha.ops.kernel.sums import *
 from alpha.ops.math.binary import add, mul
 from alpha.ops.math.bitwise import *

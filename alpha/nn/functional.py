@@ -30,6 +30,7 @@ from alpha.ops.image.interpolate import *
 from alpha.ops.indexing.gather_scatter import *
 from alpha.ops.indexing.index_functions import *
 from alpha.ops.indexing.where import *
+from alpha.ops.indexing.written_parts import *
 from alpha.ops.kernel.sums import *
 from alpha.ops.loss.classes import *
 from alpha.ops.loss.ctc import *

@@ -13,7 +13,7 @@ from alpha.core import exports
 from alpha.ops.activation import parametric, piecewise, relu_family, smooth, softmax
 from alpha.ops.api import operators, other_names
 from alpha.ops.array import axes, conversion, creation, diagonals, facts, fill, joining, layout, shapes, shuffle
-from alpha.ops.indexing import gather_scatter, index_functions, where
+from alpha.ops.indexing import gather_scatter, index_functions, where, written_parts
 from alpha.ops.kernel import arguments, sums
 from alpha.ops.math import (
     binary,
@@ -50,8 +50,8 @@ METHODS: dict[ModuleType, str] = {
     layout: "astype flatten",
     shapes: "* expand_as reshape_as",
     gather_scatter: "* index_add_ scatter_ scatter_add_",
-    index_functions: "argwhere diagonal_scatter index_copy index_fill index_put masked_select narrow narrow_copy "
-    "select select_scatter slice_scatter take",
+    index_functions: "argwhere index_copy index_fill index_put masked_select narrow narrow_copy select take",
+    written_parts: "diagonal_scatter select_scatter slice_scatter",
     where: "masked_fill masked_fill_",
     sums: "mean sum",
     binary: "add add_ div_ mul mul_ neg_ sub_",
