@@ -22,7 +22,8 @@ from alpha.errors import ShapeError
 from alpha.ops.array.axes import axis_of, expand
 from alpha.ops.array.boxes import block_or_copy
 from alpha.ops.array.layout import view as reshaped
-from alpha.ops.indexing.getitem_setitem import Places, SetPlaces, Take
+from alpha.ops.indexing.getitem_setitem import SetPlaces, Take
+from alpha.ops.indexing.parse_index import Places
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import as_dtype
 from alpha.ops.kernel.elementwise import in_place

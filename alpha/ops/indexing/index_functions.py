@@ -20,7 +20,8 @@ from alpha.ops.array.creation import arange
 from alpha.ops.array.layout import view as reshaped
 from alpha.ops.array.parts import linked
 from alpha.ops.indexing.gather_scatter import Scatter, ScatterAdd, index_select, nonzero
-from alpha.ops.indexing.getitem_setitem import Places, fitting, get_item, parse, places_of
+from alpha.ops.indexing.getitem_setitem import fitting, get_item
+from alpha.ops.indexing.parse_index import Places, parse, places_of
 from alpha.ops.indexing.where import masked_fill, with_mask
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.casts import as_dtype

@@ -12,7 +12,7 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor, full
 from alpha.ops.array.creation import ones_like
 from alpha.ops.indexing.gather_scatter import ScatterAdd, scatter, scatter_add, scattered
-from alpha.ops.indexing.getitem_setitem import Places
+from alpha.ops.indexing.parse_index import Places
 from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.casts import DType, as_dtype
