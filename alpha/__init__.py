@@ -117,6 +117,7 @@ from alpha.ops.noise.random import randperm
 from alpha.ops.reduction.extremes import *
 from alpha.ops.reduction.extremes import equal
 from alpha.ops.reduction.quantiles import *
+from alpha.ops.reduction.running_extremes import *
 from alpha.ops.reduction.scan import *
 from alpha.ops.reduction.scatter_reduce import *
 from alpha.ops.reduction.sort import *

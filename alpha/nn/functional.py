@@ -70,6 +70,7 @@ from alpha.ops.pooling.max_pool import *
 from alpha.ops.pooling.max_unpool import *
 from alpha.ops.reduction.extremes import *
 from alpha.ops.reduction.quantiles import *
+from alpha.ops.reduction.running_extremes import *
 from alpha.ops.reduction.scan import *
 from alpha.ops.reduction.scatter_reduce import *
 from alpha.ops.reduction.sort import *

@@ -33,7 +33,7 @@ from alpha.ops.math import (
 )
 from alpha.ops.matmul import covariance, matmul, matrix_powers, products
 from alpha.ops.noise import distributions, random
-from alpha.ops.reduction import extremes, quantiles, scan, scatter_reduce, sort, var_norm
+from alpha.ops.reduction import extremes, quantiles, running_extremes, scan, scatter_reduce, sort, var_norm
 
 # Methods that are functions of a room, by their names. "*" stands for all functions of the room's `__all__`, a name
 # behind "-" is one of these that is no method, and any other name is a function of the room, in `__all__` or not.
@@ -81,7 +81,8 @@ METHODS: dict[ModuleType, str] = {
     distributions: "cauchy_ exponential_ geometric_ log_normal_",
     extremes: "* equal",
     quantiles: "*",
-    scan: "cummax cummin cumprod cumsum diff dist logcumsumexp renorm",
+    scan: "cumprod cumsum diff dist renorm",
+    running_extremes: "cummax cummin logcumsumexp",
     scatter_reduce: "*",
     sort: "argsort bincount histc masked_scatter repeat_interleave sort topk unique unique_consecutive",
     var_norm: "aminmax nanmean nansum norm prod std var",
