@@ -116,6 +116,7 @@ from alpha.ops.noise.random import *
 from alpha.ops.noise.random import randperm
 from alpha.ops.reduction.extremes import *
 from alpha.ops.reduction.extremes import equal
+from alpha.ops.reduction.integrals import *
 from alpha.ops.reduction.quantiles import *
 from alpha.ops.reduction.running_extremes import *
 from alpha.ops.reduction.scan import *

@@ -69,6 +69,7 @@ from alpha.ops.pooling.lp_pool import *
 from alpha.ops.pooling.max_pool import *
 from alpha.ops.pooling.max_unpool import *
 from alpha.ops.reduction.extremes import *
+from alpha.ops.reduction.integrals import *
 from alpha.ops.reduction.quantiles import *
 from alpha.ops.reduction.running_extremes import *
 from alpha.ops.reduction.scan import *

@@ -33,7 +33,7 @@ from alpha.ops.math import (
 )
 from alpha.ops.matmul import covariance, matmul, matrix_powers, products
 from alpha.ops.noise import distributions, random
-from alpha.ops.reduction import extremes, quantiles, running_extremes, scan, scatter_reduce, sort, var_norm
+from alpha.ops.reduction import extremes, integrals, quantiles, running_extremes, scan, scatter_reduce, sort, var_norm
 
 # Methods that are functions of a room, by their names. "*" stands for all functions of the room's `__all__`, a name
 # behind "-" is one of these that is no method, and any other name is a function of the room, in `__all__` or not.
@@ -127,7 +127,7 @@ row_stack = arguments.another_name("row_stack", joining.vstack)
 sgn = arguments.another_name("sgn", unary.sign)
 subtract = arguments.another_name("subtract", operators.sub)
 swapdims = arguments.another_name("swapdims", axes.transpose)
-trapz = arguments.another_name("trapz", scan.trapezoid)
+trapz = arguments.another_name("trapz", integrals.trapezoid)
 
 OTHER_NAMES = {name: value.own_name for name, value in vars().items() if hasattr(value, "own_name")}
 exports.export(globals(), without=("METHODS", "SEVERAL", "WRITTEN", "OTHER_NAMES", "annotations", "ModuleType"))
