@@ -220,6 +220,12 @@ divide_number = elementwise("divide_number", "p / a", lambda y, a, p: np.divide(
 Rule = tuple[str, Callable[..., Any]]  # (CUDA expression, numpy function filling its first argument)
 
 
+# a where b is not 0, else a number
+unless_zero = elementwise(
+    "unless_zero", "b == 0 ? p : a", lambda y, a, b, p: np.copyto(y, np.where(b == 0, a.dtype.type(p), a)), 2
+)
+
+
 class Activation:
     """An elementwise operator with up to two numbers: call it on a tensor, `inplace=True` writes into it.
 

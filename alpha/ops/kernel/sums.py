@@ -29,7 +29,7 @@ from alpha.ops.kernel.casts import (
 from alpha.ops.kernel.elementwise import divide_by_number
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, State
 from alpha.ops.kernel.rows import RowTile, row_tile
-from alpha.ops.kernel.views import broadcast_to
+from alpha.ops.kernel.views import Shape, broadcast_to
 from alpha.runtime import workers
 
 __all__ = ["mean", "sum"]
@@ -281,6 +281,10 @@ def _index(dim: Any) -> int:
     if isinstance(dim, (bool, np.bool_)):
         raise TypeError
     return operator.index(dim)
+
+
+def shape_without(x: Tensor, axes: Shape, keepdim: bool) -> Shape:
+    return tuple([1 if i in axes else n for i, n in enumerate(x.shape) if keepdim or i not in axes])
 
 
 @check_arguments

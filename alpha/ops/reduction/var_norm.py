@@ -22,12 +22,12 @@ from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel import views as broadcast
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import as_dtype, require_floating
-from alpha.ops.kernel.elementwise import elementwise
+from alpha.ops.kernel.elementwise import elementwise, unless_zero
 from alpha.ops.kernel.operands import NUMBERS
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.kernel.reductions import around, product_axis1, wide_sum_axes
-from alpha.ops.kernel.sums import axes_of, mean, sum, sum_axes
-from alpha.ops.kernel.views import broadcast_operands
+from alpha.ops.kernel.sums import axes_of, mean, shape_without, sum, sum_axes
+from alpha.ops.kernel.views import Shape, broadcast_operands
 from alpha.ops.math.bitwise import logical_not
 from alpha.ops.math.comparison import compare, isnan
 from alpha.ops.math.unary import abs as absolute
@@ -36,8 +36,6 @@ from alpha.ops.reduction.extremes import amax, amin
 
 __all__ = ["aminmax", "nanmean", "nansum", "norm", "prod", "std", "std_mean", "var", "var_mean"]
 
-Shape = tuple[int, ...]
-
 
 def _product_slope_cpu(dx: Array, a: Array, b: Array, c: Array) -> None:
     np.copyto(dx, np.where(c == 0, a / b, np.where((c == 1) & (b == 0), a, 0)))
@@ -45,10 +43,6 @@ def _product_slope_cpu(dx: Array, a: Array, b: Array, c: Array) -> None:
 
 # a is dY times the product of all that are not 0, b is X, c the number of zeros
 product_slope = elementwise("product_slope", "c == 0 ? a / b : c == 1 && b == 0 ? a : 0", _product_slope_cpu, 3)
-# a where b is not 0, else a number
-unless_zero = elementwise(
-    "unless_zero", "b == 0 ? p : a", lambda y, a, b, p: np.copyto(y, np.where(b == 0, a.dtype.type(p), a)), 2
-)
 
 
 class Product(Function):
@@ -121,10 +115,6 @@ class NotZero(Function):
         return None
 
 
-def _shape(x: Tensor, axes: Shape, keepdim: bool) -> Shape:
-    return tuple([1 if i in axes else n for i, n in enumerate(x.shape) if keepdim or i not in axes])
-
-
 @check_arguments
 def prod(x: AnyTensor, dim: int | None = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Tensor:
     """The product along an axis, or of all elements   x (...) -> the other axes, or 1 in place of it with keepdim
@@ -140,7 +130,7 @@ def prod(x: AnyTensor, dim: int | None = None, keepdim: bool = False, *, dtype: 
         y = Product.apply(x, sizes=(1, x.size, 1), shape=())
     else:
         axis = axis_of("prod", x, dim)
-        y = Product.apply(x, sizes=around(x.shape or (1,), axis), shape=_shape(x, (axis,), keepdim))
+        y = Product.apply(x, sizes=around(x.shape or (1,), axis), shape=shape_without(x, (axis,), keepdim))
     return y if dtype is None else y.astype(dtype)
 
 
@@ -194,7 +184,7 @@ def _variance(operator: str, x: Tensor, dim: Dims, correction: float, keepdim: b
     require_floating(operator, x.dtype)
     axes = axes_of(operator, x, dim)
     by = real(operator, "correction", correction)
-    return Variance.apply(x, axes=axes, correction=by, root=operator == "std", shape=_shape(x, axes, keepdim))
+    return Variance.apply(x, axes=axes, correction=by, root=operator == "std", shape=shape_without(x, axes, keepdim))
 
 
 @check_arguments
@@ -214,12 +204,12 @@ def norm(
         raise TypeError(f"norm: p={p!r} is not a number, 'fro' or None")
     axes = axes_of("norm", x, dim)
     if power == 2:
-        return EuclideanNorm.apply(x, axes=axes, shape=_shape(x, axes, keepdim))
+        return EuclideanNorm.apply(x, axes=axes, shape=shape_without(x, axes, keepdim))
     if power == 0:
         x, power = NotZero.apply(x), 1.0
     size = absolute(x)
     if math.prod(x.shape[axis] for axis in axes) == 1:
-        return size.reshape(_shape(x, axes, keepdim)) if axes else size
+        return size.reshape(shape_without(x, axes, keepdim)) if axes else size
     if math.isinf(power):
         return (amax if power > 0 else amin)(size, axes, keepdim)
     return size.sum(axes, keepdim) if power == 1 else (size**power).sum(axes, keepdim) ** (1 / power)
