@@ -117,12 +117,15 @@ from alpha.ops.noise.random import randperm
 from alpha.ops.reduction.extremes import *
 from alpha.ops.reduction.extremes import equal
 from alpha.ops.reduction.integrals import *
+from alpha.ops.reduction.norm import *
+from alpha.ops.reduction.prod import *
 from alpha.ops.reduction.quantiles import *
 from alpha.ops.reduction.running_extremes import *
 from alpha.ops.reduction.scan import *
 from alpha.ops.reduction.scatter_reduce import *
 from alpha.ops.reduction.sort import *
-from alpha.ops.reduction.var_norm import *
+from alpha.ops.reduction.sums_without_nan import *
+from alpha.ops.reduction.variance import *
 from alpha.runtime import Device, MemoryStats, get_device
 from alpha.runtime.registry import device
 from alpha.step import capture, compile_kernels, dry_run, memory_plan, profile

@@ -20,7 +20,7 @@ from alpha.ops.matmul.matmul import matmul
 from alpha.ops.matmul.matrix_powers import matrix_power
 from alpha.ops.matmul.products import cross as _cross
 from alpha.ops.reduction.extremes import amax, amin
-from alpha.ops.reduction.var_norm import norm as _norm
+from alpha.ops.reduction.norm import norm as _norm
 
 __all__ = ["cross", "diagonal", "matmul", "matrix_norm", "matrix_power", "multi_dot", "norm", "vecdot", "vector_norm"]
 

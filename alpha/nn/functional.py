@@ -70,12 +70,15 @@ from alpha.ops.pooling.max_pool import *
 from alpha.ops.pooling.max_unpool import *
 from alpha.ops.reduction.extremes import *
 from alpha.ops.reduction.integrals import *
+from alpha.ops.reduction.norm import *
+from alpha.ops.reduction.prod import *
 from alpha.ops.reduction.quantiles import *
 from alpha.ops.reduction.running_extremes import *
 from alpha.ops.reduction.scan import *
 from alpha.ops.reduction.scatter_reduce import *
 from alpha.ops.reduction.sort import *
-from alpha.ops.reduction.var_norm import *
+from alpha.ops.reduction.sums_without_nan import *
+from alpha.ops.reduction.variance import *
 from alpha.ops.sequence.attention import *
 from alpha.ops.sequence.multi_head_attention import *
 

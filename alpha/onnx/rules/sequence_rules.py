@@ -18,9 +18,11 @@ from alpha.ops.kernel.sums import Sum
 from alpha.ops.matmul.embedding import embedding
 from alpha.ops.matmul.matmul import Linear, Matmul
 from alpha.ops.reduction.extremes import Extreme, extreme_place, extreme_with_places
+from alpha.ops.reduction.norm import EuclideanNorm
+from alpha.ops.reduction.prod import Product
 from alpha.ops.reduction.scan import RunningSum
 from alpha.ops.reduction.sort import sorted_along
-from alpha.ops.reduction.var_norm import EuclideanNorm, Product, Variance
+from alpha.ops.reduction.variance import Variance
 
 # -- products ---------------------------------------------------------------------------------------------
 

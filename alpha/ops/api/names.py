@@ -33,7 +33,19 @@ from alpha.ops.math import (
 )
 from alpha.ops.matmul import covariance, matmul, matrix_powers, products
 from alpha.ops.noise import distributions, random
-from alpha.ops.reduction import extremes, integrals, quantiles, running_extremes, scan, scatter_reduce, sort, var_norm
+from alpha.ops.reduction import (
+    extremes,
+    integrals,
+    prod,
+    quantiles,
+    running_extremes,
+    scan,
+    scatter_reduce,
+    sort,
+    sums_without_nan,
+    variance,
+)
+from alpha.ops.reduction import norm as norms
 
 # Methods that are functions of a room, by their names. "*" stands for all functions of the room's `__all__`, a name
 # behind "-" is one of these that is no method, and any other name is a function of the room, in `__all__` or not.
@@ -81,11 +93,14 @@ METHODS: dict[ModuleType, str] = {
     distributions: "cauchy_ exponential_ geometric_ log_normal_",
     extremes: "* equal",
     quantiles: "*",
-    scan: "cumprod cumsum diff dist renorm",
+    scan: "cumprod cumsum diff",
     running_extremes: "cummax cummin logcumsumexp",
     scatter_reduce: "*",
     sort: "argsort bincount histc masked_scatter repeat_interleave sort topk unique unique_consecutive",
-    var_norm: "aminmax nanmean nansum norm prod std var",
+    variance: "std var",
+    norms: "norm dist renorm",
+    sums_without_nan: "nanmean nansum",
+    prod: "prod",
 }
 # Methods that take integers one by one, too: `x.permute(1, 0)` and `x.permute((1, 0))`.
 SEVERAL = "broadcast_to expand flip permute repeat tile"

@@ -23,8 +23,8 @@ from alpha.ops.math.clamp import clamp
 from alpha.ops.math.unary import abs as absolute
 from alpha.ops.matmul.matmul import products
 from alpha.ops.reduction.extremes import amax
+from alpha.ops.reduction.norm import norm
 from alpha.ops.reduction.sort import searchsorted
-from alpha.ops.reduction.var_norm import norm
 
 __all__ = [
     "CosineSimilarity",

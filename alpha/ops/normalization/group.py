@@ -41,7 +41,7 @@ from alpha.ops.kernel.rows import WARP, RowTile, row_tile
 from alpha.ops.kernel.sums import column_block, column_splits, sum_launches
 from alpha.ops.normalization.batch_norm import batch_norm, check_eps
 from alpha.ops.pooling.avg_pool import avg_pool1d
-from alpha.ops.reduction.var_norm import var
+from alpha.ops.reduction.variance import var
 
 __all__ = ["LocalResponseNorm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "rms_norm"]
 

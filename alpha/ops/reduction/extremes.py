@@ -11,7 +11,7 @@ from alpha.autograd.tracing import traced_whole
 from alpha.autograd.versions import array_of
 from alpha.core.host_values import Dims
 from alpha.core.primitive import Array
-from alpha.core.results import Extremes
+from alpha.core.results import Extremes, MinMax
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import axis_of
@@ -20,6 +20,7 @@ from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import as_dtype
 from alpha.ops.kernel.elementwise import divide, multiply
 from alpha.ops.kernel.operands import BOOL
+from alpha.ops.kernel.options import integer
 from alpha.ops.kernel.reductions import around, extreme_axis1, truth_axis1
 from alpha.ops.kernel.row_indices import places, put_rows
 from alpha.ops.kernel.sums import axes_of, sum_axes
@@ -28,7 +29,7 @@ from alpha.ops.math.comparison import compare, relate
 from alpha.ops.math.maximum_minimum import maximum, minimum
 from alpha.ops.reduction import extremes
 
-__all__ = ["all", "amax", "amin", "any", "argmax", "argmin", "max", "min"]
+__all__ = ["all", "amax", "amin", "aminmax", "any", "argmax", "argmin", "max", "min"]
 
 Shape = tuple[int, ...]
 
@@ -202,3 +203,13 @@ def equal(x: AnyTensor, other: AnyTensor) -> bool:
     It waits for the device; so it is refused in a captured step.
     """
     return x.shape == other.shape and not bool(extremes.any(relate(x, other, "!=")))
+
+
+@check_arguments
+def aminmax(x: AnyTensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
+    """The smallest and the largest element, of all or along an axis; equal ones share the gradient
+
+    x (...) -> min, max of the other axes, or 1 in place of each with keepdim
+    """
+    axis = None if dim is None else integer("aminmax", "dim", dim)
+    return MinMax(amin(x, axis, keepdim), amax(x, axis, keepdim))

@@ -15,19 +15,17 @@ from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import axis_of
 from alpha.ops.array.joining import cat
-from alpha.ops.indexing.where import where
-from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
+from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, DType, as_dtype, as_float32, vector_width, widest_vector
 from alpha.ops.kernel.operands import BOOL
-from alpha.ops.kernel.options import integer, real
+from alpha.ops.kernel.options import integer
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan
 from alpha.ops.kernel.reductions import around
 from alpha.ops.kernel.rows import RowTile, row_tile
 from alpha.ops.kernel.sums import LEAST_ROW_BYTES, WARP, held_elements, sum_dtype
 from alpha.ops.math.bitwise import logical_xor
-from alpha.ops.reduction.var_norm import norm
 
-__all__ = ["cumprod", "cumsum", "diff", "dist", "renorm"]
+__all__ = ["cumprod", "cumsum", "diff"]
 
 Sizes = tuple[int, int, int]
 LEAST_SEGMENT = 64  # rows of reduce/scan.cu
@@ -262,28 +260,3 @@ def _running(operator: str, kind: type[Function], x: Tensor, dim: int, dtype: DT
     wide = wide if is_floating(wide.dtype) else wide.astype(np.int64)
     y = kind.apply(wide, sizes=around(x.shape or (1,), axis))
     return y if dtype is None else y.astype(dtype)
-
-
-@check_arguments
-def dist(x: Tensor, other: Tensor, p: float = 2) -> Tensor:
-    """The p-norm of x - other with broadcasting; p is a number, which may be infinite   x (...), other (...) -> ()"""
-    return unchecked(norm)(x - other, p)
-
-
-@check_arguments
-def renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
-    """x with each part along an axis whose p-norm is larger scaled down to `maxnorm`   x (.., D, ..) -> the same
-
-    Raises:
-        ValueError: p is not above 0, or maxnorm is below 0.
-        ShapeError: x has fewer than two axes.
-    """
-    power, most = real("renorm", "p", p), real("renorm", "maxnorm", maxnorm)
-    if power <= 0 or most < 0:
-        raise ValueError(f"renorm: p={power} must be above 0 and maxnorm={most} at least 0")
-    if x.ndim < 2:
-        raise ShapeError(f"renorm: x of at least two axes is needed  (x {x.shape})")
-    axis = axis_of("renorm", x, dim)
-    sizes = unchecked(norm)(x, power, [i for i in range(x.ndim) if i != axis], True)
-    factors: Tensor = where(sizes > most, most / (sizes + 1e-7), 1.0)
-    return x * factors

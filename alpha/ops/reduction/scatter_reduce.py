@@ -21,7 +21,7 @@ from alpha.ops.kernel.row_indices import add_rows, put_rows, reduce_rows, take_r
 from alpha.ops.kernel.views import View, broadcast_operands, read_view, write_view
 from alpha.ops.math.comparison import compare
 from alpha.ops.math.division import floor_divide
-from alpha.ops.reduction.var_norm import product_slope
+from alpha.ops.reduction.prod import product_slope
 
 __all__ = ["scatter_reduce"]
 
