@@ -114,6 +114,7 @@ from alpha.ops.matmul.products import *
 from alpha.ops.noise.distributions import normal
 from alpha.ops.noise.random import *
 from alpha.ops.noise.random import randperm
+from alpha.ops.reduction.counting import *
 from alpha.ops.reduction.extremes import *
 from alpha.ops.reduction.extremes import equal
 from alpha.ops.reduction.integrals import *
@@ -124,6 +125,7 @@ from alpha.ops.reduction.running_extremes import *
 from alpha.ops.reduction.scan import *
 from alpha.ops.reduction.scatter_reduce import *
 from alpha.ops.reduction.sort import *
+from alpha.ops.reduction.spread_rows import *
 from alpha.ops.reduction.sums_without_nan import *
 from alpha.ops.reduction.variance import *
 from alpha.runtime import Device, MemoryStats, get_device

@@ -68,6 +68,7 @@ from alpha.ops.pooling.fractional_max_pool import *
 from alpha.ops.pooling.lp_pool import *
 from alpha.ops.pooling.max_pool import *
 from alpha.ops.pooling.max_unpool import *
+from alpha.ops.reduction.counting import *
 from alpha.ops.reduction.extremes import *
 from alpha.ops.reduction.integrals import *
 from alpha.ops.reduction.norm import *
@@ -77,6 +78,7 @@ from alpha.ops.reduction.running_extremes import *
 from alpha.ops.reduction.scan import *
 from alpha.ops.reduction.scatter_reduce import *
 from alpha.ops.reduction.sort import *
+from alpha.ops.reduction.spread_rows import *
 from alpha.ops.reduction.sums_without_nan import *
 from alpha.ops.reduction.variance import *
 from alpha.ops.sequence.attention import *

@@ -34,6 +34,7 @@ from alpha.ops.math import (
 from alpha.ops.matmul import covariance, matmul, matrix_powers, products
 from alpha.ops.noise import distributions, random
 from alpha.ops.reduction import (
+    counting,
     extremes,
     integrals,
     prod,
@@ -42,6 +43,7 @@ from alpha.ops.reduction import (
     scan,
     scatter_reduce,
     sort,
+    spread_rows,
     sums_without_nan,
     variance,
 )
@@ -96,7 +98,9 @@ METHODS: dict[ModuleType, str] = {
     scan: "cumprod cumsum diff",
     running_extremes: "cummax cummin logcumsumexp",
     scatter_reduce: "*",
-    sort: "argsort bincount histc masked_scatter repeat_interleave sort topk unique unique_consecutive",
+    sort: "argsort sort topk unique unique_consecutive",
+    spread_rows: "masked_scatter repeat_interleave",
+    counting: "bincount histc",
     variance: "std var",
     norms: "norm dist renorm",
     sums_without_nan: "nanmean nansum",

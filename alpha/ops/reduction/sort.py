@@ -1,7 +1,6 @@
-"""Order of elements: sorted, the largest, places in sorted rows, without repetitions, counted, and rows repeated.
+"""Order of elements: sorted, the largest, places in sorted rows, and which are repeated or among others.
 
-The host compares elements for `unique` and `unique_consecutive`, so both wait for it. Places of repeated rows, and of a
-source that is spread over a mask, follow from running sums of counts.
+The host compares elements for `unique` and `unique_consecutive`, so both wait for it.
 """
 
 from __future__ import annotations
@@ -11,50 +10,32 @@ from typing import Any
 
 import numpy as np
 
-from alpha.autograd.grad_mode import no_grad
 from alpha.autograd.tracing import traced_whole
 from alpha.autograd.versions import array_of
-from alpha.core.numerics import BFLOAT16, FLOAT32, is_floating
 from alpha.core.primitive import Array, primitive
 from alpha.core.results import Sorted
 from alpha.core.tensor import Tensor, full, tensor
 from alpha.errors import DeviceError, ShapeError, type_name
-from alpha.ops.array.axes import Expand, axis_of, expand
-from alpha.ops.array.creation import arange
+from alpha.ops.array.axes import axis_of
 from alpha.ops.array.joining import cat
 from alpha.ops.array.layout import view as reshaped
 from alpha.ops.indexing.gather_scatter import gather, index_add, index_select, scatter
-from alpha.ops.indexing.where import where, with_mask
-from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
-from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, as_dtype, as_float32
+from alpha.ops.kernel.arguments import AnyTensor, check_arguments
+from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, as_float32
 from alpha.ops.kernel.operands import BOOL, INT64, NUMBERS, common_dtype, promoted
-from alpha.ops.kernel.options import integer, real
+from alpha.ops.kernel.options import integer
 from alpha.ops.kernel.reductions import around
-from alpha.ops.kernel.row_indices import add_rows, places, sort_order, take_rows
+from alpha.ops.kernel.row_indices import places, sort_order, take_rows
 from alpha.ops.kernel.views import View, read_view
 from alpha.ops.math.bitwise import logical_not
 from alpha.ops.math.comparison import relate
 from alpha.ops.reduction import extremes
-from alpha.ops.reduction.extremes import Along, amax, amin
+from alpha.ops.reduction.extremes import Along
 from alpha.ops.reduction.scan import cumsum
 from alpha.runtime.cpu import empty as cpu_empty
 from alpha.runtime.recording import refuse
 
-__all__ = [
-    "argsort",
-    "bincount",
-    "bucketize",
-    "histc",
-    "isin",
-    "masked_scatter",
-    "one_hot",
-    "repeat_interleave",
-    "searchsorted",
-    "sort",
-    "topk",
-    "unique",
-    "unique_consecutive",
-]
+__all__ = ["argsort", "bucketize", "isin", "searchsorted", "sort", "topk", "unique", "unique_consecutive"]
 
 
 def _order(X: Array, sizes: tuple[int, int, int], descending: bool) -> Array:
@@ -323,192 +304,3 @@ def _among_many(left: Tensor, right: Tensor) -> Tensor:
     counts = index_add(full(run.shape, 0, INT64, left.device), 0, run, tests)
     hits = index_select(counts, 0, run)
     return relate(scatter(full(run.shape, 0, INT64, left.device), 0, at, hits)[: left.size], 0, ">")
-
-
-@check_arguments
-def one_hot(x: AnyTensor, num_classes: int = -1) -> Tensor:
-    """Zeros with a 1 at the place of each class   x (...) of integers -> (..., num_classes) of int64
-
-    A class out of range is an error on cpu. On cuda nothing waits for the device, so its row is all zeros.
-
-    Args:
-        num_classes: -1: the largest class and one more. This waits for the device and is refused in a captured step.
-
-    Raises:
-        TypeError: x has no integers.
-        ValueError: on cpu, a class is below 0 or at least num_classes.
-    """
-    if x.dtype.kind != "i":
-        raise TypeError(f"one_hot: x has dtype {x.dtype.name}; classes of int64 or int32 are needed")
-    count = integer("one_hot", "num_classes", num_classes, -1)
-    if count == 0 or (count == -1 and not x.size):
-        raise ValueError(f"one_hot: num_classes={count} for {x.size} elements; at least 1 is needed")
-    if count == -1:
-        refuse("one_hot has a number of classes that only the host can count: give num_classes")
-        count = int(unchecked(amax)(x).item()) + 1
-    if isinstance(array_of(x), np.ndarray) and x.size and not (x.array.min() >= 0 and x.array.max() < count):
-        wrong = x.array.min() if x.array.min() < 0 else x.array.max()
-        raise ValueError(f"one_hot: class {wrong} is out of range for num_classes={count}")
-    classes = arange(count, dtype=x.dtype, device=x.device)
-    return relate(reshaped(x, (*x.shape, 1)), classes, "==").astype(INT64)
-
-
-@check_arguments
-def bincount(x: AnyTensor, weights: AnyTensor | None = None, minlength: int = 0) -> Tensor:
-    """Count of each number 0, 1, .., or the sum of its weights   x (N,) -> (max(largest + 1, minlength),)
-
-    It waits for the device, because only the host can find the largest number; so it is refused in a captured step. The
-    weights of a number are added in the order of x. Counts are int64; sums have the dtype of floating weights, and are
-    float64 of integers.
-
-    Args:
-        weights: (N,), one for each element.
-        minlength: the least length of the result.
-
-    Raises:
-        TypeError: x has no integers.
-        ValueError: x has a number below 0.
-    """
-    if x.dtype.kind not in "iu":
-        raise TypeError(f"bincount: x has dtype {x.dtype.name}; integers are needed")
-    if x.ndim != 1 or (weights is not None and weights.shape != x.shape):
-        given = "" if weights is None else f", weights {weights.shape}"
-        raise ShapeError(f"bincount: x (N,) and weights (N,) are needed  (x {x.shape}{given})")
-    least = integer("bincount", "minlength", minlength, 0)
-    refuse("bincount has a number of bins that only the host can count: use scatter_add")
-    numbers = x.astype(INT64)
-    first, last = (int(f(numbers).item()) if x.size else 0 for f in (unchecked(amin), unchecked(amax)))
-    if first < 0:
-        raise ValueError(f"bincount: x has {first}; no number may be below 0")
-    length = max(least, last + 1 if x.size else 0)
-    if weights is None:
-        return _counted(numbers, full(x.shape, 1, INT64, x.device), length)
-    return _counted(numbers, weights if is_floating(weights.dtype) else weights.astype(np.float64), length)
-
-
-def _counted(places: Tensor, weights: Tensor, length: int) -> Tensor:
-    """The sum of the weights of each place; a place -1 counts for nothing   places, weights (N,) -> (length,)"""
-    Y = places.device.zeros((1, length, 1), weights.dtype)
-    if length:
-        add_rows(Y, array_of(places), array_of(weights).reshape((1, weights.size, 1)))
-    return Tensor(Y.reshape((length,)))
-
-
-@check_arguments
-def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """Number of elements in each of equal ranges from min to max, in the dtype of x   x (...) -> (bins,)
-
-    The last range has its end, too. Elements out of bounds and NaN count for nothing.
-
-    Args:
-        min, max: the bounds; if they are equal, the least and the largest element, or 1 less and 1 more if these are
-            equal, too.
-    """
-    count = integer("histc", "bins", bins, 1)
-    low, high = real("histc", "min", min), real("histc", "max", max)
-    if low > high:
-        raise ValueError(f"histc: min={min} is more than max={max}")
-    with no_grad():
-        flat = reshaped(x.detach(), (x.size,))
-        flat = flat.astype(FLOAT32) if x.dtype == BFLOAT16 else flat
-        if not x.size:
-            return Tensor(x.device.zeros((count,), x.dtype))
-        first, last = (full((), bound, flat.dtype, x.device) for bound in (low, high))
-        if low == high:
-            first, last = unchecked(amin)(flat), unchecked(amax)(flat)
-            alone = first == last
-            first, last = where(alone, first - 1, first), where(alone, last + 1, last)
-        at = ((flat - first) * count / (last - first)).astype(INT64)
-        inside = (flat >= first).logical_and(flat <= last)
-        at = where(inside, where(at >= count, count - 1, at), -1)
-        ones: Any = full((x.size,), 1, INT64, x.device)
-        return Tensor(as_dtype(_counted(at, ones, count).array, x.dtype))
-
-
-@check_arguments
-def repeat_interleave(x: AnyTensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
-    """Each row of an axis several times, one after the other   x (.., D, ..) -> (.., sum of repeats, ..)
-
-    Args:
-        repeats: how often, an integer or a tensor (D,) or (1,) of integers.
-        dim: the axis; None: x as one axis.
-        output_size: the sum of a tensor of repeats, which is checked on cpu. Without it the host counts the sum, which
-            waits for the device and is refused in a captured step.
-
-    Raises:
-        ShapeError: repeats has neither one element nor as many as the axis.
-        ValueError: an integer is below 0, or one of a tensor on cpu.
-    """
-    wanted = None if output_size is None else integer("repeat_interleave", "output_size", output_size, 0)
-    flat = reshaped(x, (x.size,)) if dim is None else x
-    axis = axis_of("repeat_interleave", flat, 0 if dim is None else dim)
-    own = flat.shape or (1,)
-    if not isinstance(repeats, Tensor):
-        count = integer("repeat_interleave", "repeats", repeats, 0)
-        if wanted not in (None, count * own[axis]):
-            raise ShapeError(
-                f"repeat_interleave: output_size={wanted}, but {count} times {own[axis]} rows are repeated"
-            )
-        apart = reshaped(flat, (*own[: axis + 1], 1, *own[axis + 1 :]))
-        many = Expand.apply(apart, shape=(*own[: axis + 1], count, *own[axis + 1 :]))
-        return reshaped(many, (*own[:axis], count * own[axis], *own[axis + 1 :]))
-    if repeats.device is not x.device:
-        raise DeviceError(
-            f"repeat_interleave: x is on {x.device.name} and repeats on {repeats.device.name}; "
-            "move them together with .to(device)"
-        )
-    if repeats.ndim > 1 or repeats.size not in (1, own[axis]):
-        raise ShapeError(
-            f"repeat_interleave: repeats (1,) or ({own[axis]},) is needed  (x {x.shape}, repeats {repeats.shape})"
-        )
-    index = _named_rows(unchecked(expand)(reshaped(repeats, (repeats.size,)), own[axis : axis + 1]), own[axis], wanted)
-    return unchecked(index_select)(reshaped(flat, own), axis, index)
-
-
-def _named_rows(repeats: Tensor, rows: int, output_size: int | None) -> Tensor:
-    """The number of each row as often as repeats (rows,) says   -> (sum of repeats,) of int64"""
-    if repeats.dtype.kind != "i":
-        raise TypeError(f"repeat_interleave: repeats has dtype {repeats.dtype.name}; int64 or int32 is needed")
-    ends = unchecked(cumsum)(repeats, 0)
-    if isinstance(array_of(repeats), np.ndarray) and (repeats.array < 0).any():
-        raise ValueError(f"repeat_interleave: repeats has {repeats.array.min()}; at least 0 is needed")
-    if output_size is None:
-        refuse("repeat_interleave has a number of rows that only the host can count: give output_size")
-        count = int(ends[-1].item()) if rows else 0
-    else:
-        count = output_size
-        if isinstance(ends.array, np.ndarray) and count != (ends.array[-1] if rows else 0):
-            raise ShapeError(f"repeat_interleave: output_size={count} is not the sum of repeats {repeats.tolist()}")
-    return unchecked(searchsorted)(ends, arange(count, device=repeats.device), right=True)
-
-
-@check_arguments
-def masked_scatter(x: AnyTensor, mask: AnyTensor, source: AnyTensor) -> Tensor:
-    """x with the elements of source, one after the other, where the mask is true   x (..), mask (..) -> (..)
-
-    x and mask broadcast to the shape of the result. If source (..) has fewer elements than there are places, that is an
-    error on cpu, and on cuda, where nothing waits, the others are NaN, or 0 of integers.
-
-    Raises:
-        TypeError: the mask has no bools, or source has another dtype than x.
-    """
-    if source.dtype != x.dtype:
-        raise TypeError(
-            f"masked_scatter: x has dtype {x.dtype.name} and source dtype {source.dtype.name}; "
-            "one is needed, use .astype"
-        )
-    values, chosen = with_mask("masked_scatter", x, mask)
-    if not source.size:
-        if values.size:
-            raise ShapeError(f"masked_scatter: source has no elements  (x {x.shape}, source {source.shape})")
-        return values
-    flat = reshaped(chosen, (chosen.size,))
-    place = where(flat, unchecked(cumsum)(flat, 0) - 1, 0)
-    try:
-        taken = unchecked(index_select)(reshaped(source, (source.size,)), 0, place)
-    except IndexError:
-        raise ShapeError(
-            f"masked_scatter: source has {source.size} elements for the {int(flat.sum().item())} places of the mask"
-        ) from None
-    result: Tensor = where(chosen, reshaped(taken, values.shape), values)
-    return result
