@@ -30,9 +30,9 @@ from alpha.ops.activation.piecewise import *
 from alpha.ops.activation.relu_family import *
 from alpha.ops.activation.smooth import *
 from alpha.ops.activation.softmax import *
-from alpha.ops.array.shuffle import *
 from alpha.ops.image.im2col import *
 from alpha.ops.image.interpolate import *
+from alpha.ops.image.shuffle import *
 from alpha.ops.loss.classes import *
 from alpha.ops.loss.ctc import *
 from alpha.ops.loss.likelihood import *

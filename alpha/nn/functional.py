@@ -22,11 +22,11 @@ from alpha.ops.array.joining import *
 from alpha.ops.array.layout import *
 from alpha.ops.array.pad import *
 from alpha.ops.array.shapes import *
-from alpha.ops.array.shuffle import *
 from alpha.ops.convolution import *
 from alpha.ops.image.grid_sample import *
 from alpha.ops.image.im2col import *
 from alpha.ops.image.interpolate import *
+from alpha.ops.image.shuffle import *
 from alpha.ops.indexing.gather_scatter import *
 from alpha.ops.indexing.index_functions import *
 from alpha.ops.indexing.where import *

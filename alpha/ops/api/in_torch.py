@@ -30,8 +30,8 @@ from alpha.ops.array.facts import (
     result_type,
     unravel_index,
 )
-from alpha.ops.array.shuffle import channel_shuffle, pixel_shuffle, pixel_unshuffle
 from alpha.ops.convolution import conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d
+from alpha.ops.image.shuffle import channel_shuffle, pixel_shuffle, pixel_unshuffle
 from alpha.ops.matmul.distances import cosine_similarity, pairwise_distance
 from alpha.ops.matmul.matmul import bilinear
 from alpha.ops.noise.windows import bartlett_window, blackman_window, hamming_window, hann_window, logspace

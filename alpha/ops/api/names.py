@@ -12,7 +12,8 @@ from types import ModuleType
 from alpha.core import exports
 from alpha.ops.activation import parametric, piecewise, relu_family, smooth, softmax
 from alpha.ops.api import operators, other_names
-from alpha.ops.array import axes, conversion, creation, diagonals, facts, fill, joining, layout, shapes, shuffle
+from alpha.ops.array import axes, conversion, creation, diagonals, facts, fill, joining, layout, shapes
+from alpha.ops.image import shuffle
 from alpha.ops.indexing import gather_scatter, index_functions, where, written_parts
 from alpha.ops.kernel import arguments, sums
 from alpha.ops.math import (
