@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class PartRecord(Protocol):
-    """Record that a part keeps of the whole tensor; alpha/ops/array/parts.py has the class."""
+    """Record that a part keeps of the whole tensor; alpha/ops/array/parts/view_parts.py has the class."""
 
     box: Any
     copied: bool

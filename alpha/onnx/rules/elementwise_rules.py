@@ -15,7 +15,8 @@ from alpha.onnx.package import onnx_package
 from alpha.onnx.recorder import Step, Value
 from alpha.onnx.rules.rule_table import OF_ONE, rule
 from alpha.ops.activation.parametric import PReLUStep
-from alpha.ops.array import layout, parts
+from alpha.ops.array import layout
+from alpha.ops.array.parts import clone
 from alpha.ops.indexing.where import Where
 from alpha.ops.kernel.rectifier import AddRectified, AffineRectified, Rectifier
 from alpha.ops.math import binary, clamp, comparison, integers, lerp, maximum_minimum, number_arithmetic, power
@@ -239,7 +240,7 @@ def cast(g: Graph, step: Step) -> None:
     g.bind(step.output, cast_to(g, g.get(x, order), step.fixed("dtype")), order)
 
 
-@rule(parts.Clone, layout.ToDevice)
+@rule(clone.Clone, layout.ToDevice)
 def unchanged(g: Graph, step: Step) -> None:
     g.same(step.output, step.value(0))
 

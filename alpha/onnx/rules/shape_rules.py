@@ -17,9 +17,9 @@ from alpha.onnx.recorder import Length, Step, Value
 from alpha.onnx.rules.elementwise_rules import cast_to
 from alpha.onnx.rules.rule_table import rule
 from alpha.ops.array import layout
-from alpha.ops.array.assemble import Assemble, Piece
 from alpha.ops.array.axes import Expand
-from alpha.ops.array.boxes import Block
+from alpha.ops.array.parts.assemble import Assemble, Piece
+from alpha.ops.array.parts.boxes import Block
 from alpha.ops.indexing.getitem_setitem import rows_of
 from alpha.ops.kernel.views import View
 

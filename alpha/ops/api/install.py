@@ -17,7 +17,7 @@ from alpha.ops.activation import relu_family, smooth
 from alpha.ops.api import names
 from alpha.ops.api.numpy_protocols import PROTOCOLS
 from alpha.ops.array import conversion, layout
-from alpha.ops.array.boxes import SetBlock
+from alpha.ops.array.parts.boxes import SetBlock
 from alpha.ops.indexing import getitem_setitem, index_functions, where
 from alpha.ops.kernel.arguments import method_of, unchecked
 from alpha.ops.kernel.elementwise import in_place

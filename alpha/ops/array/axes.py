@@ -10,9 +10,9 @@ from alpha.autograd.function import Function
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.ops.array.assemble import Assemble, Piece, read
 from alpha.ops.array.layout import view as reshaped
-from alpha.ops.array.parts import linked
+from alpha.ops.array.parts.assemble import Assemble, Piece, read
+from alpha.ops.array.parts.copied_parts import linked
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.operands import sum_to
 from alpha.ops.kernel.options import integer

@@ -18,7 +18,8 @@ from alpha.ops.array import layout
 from alpha.ops.array.axes import squeeze, transpose, unsqueeze
 from alpha.ops.array.layout import ToDevice
 from alpha.ops.array.layout import view as reshaped
-from alpha.ops.array.parts import UNNAMED, apart, clone
+from alpha.ops.array.parts.apart import UNNAMED, apart
+from alpha.ops.array.parts.clone import clone
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.runtime import Device, get_device
 from alpha.runtime.registry import names_device

@@ -13,10 +13,10 @@ from alpha.autograd.function import Function
 from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.ops.array.assemble import Assemble, Piece, read
 from alpha.ops.array.axes import axis_of, transpose
 from alpha.ops.array.layout import view as reshaped
-from alpha.ops.array.parts import linked
+from alpha.ops.array.parts.assemble import Assemble, Piece, read
+from alpha.ops.array.parts.copied_parts import linked
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES
 from alpha.ops.kernel.elementwise import in_place, overwrite

@@ -19,11 +19,11 @@ import numpy as np
 from alpha.autograd.function import check_devices
 from alpha.core.tensor import Tensor, as_dtype
 from alpha.errors import ShapeError, type_name
-from alpha.ops.array.assemble import Assemble, Piece
 from alpha.ops.array.axes import axis_of, expand, lengths_of, transpose
-from alpha.ops.array.boxes import block_or_copy
 from alpha.ops.array.creation import device_of
 from alpha.ops.array.layout import view as reshaped
+from alpha.ops.array.parts.assemble import Assemble, Piece
+from alpha.ops.array.parts.boxes import block_or_copy
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.operands import promoted
 from alpha.ops.kernel.options import integer

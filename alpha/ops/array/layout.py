@@ -17,7 +17,7 @@ from alpha.core.numerics import FLOAT32, is_floating
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor, as_dtype
 from alpha.errors import ShapeError
-from alpha.ops.array.parts import UNNAMED, apart
+from alpha.ops.array.parts.apart import UNNAMED, apart
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import cast
 from alpha.ops.kernel.options import integer

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.ops.array.assemble import Assemble, Piece
 from alpha.ops.array.axes import lengths_of
+from alpha.ops.array.parts.assemble import Assemble, Piece
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.elementwise import add
 from alpha.ops.kernel.operands import NUMBERS, sum_to

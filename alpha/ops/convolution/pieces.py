@@ -95,7 +95,7 @@ class Piece(NamedTuple):
 
     Attributes:
         shape: the 2-D convolution.
-        X, W, Y: the boxes of the arrays. Those of X and Y have the axes of a part (parts.py), and taps before the
+        X, W, Y: the boxes of the arrays. Those of X and Y have the axes of a part, and taps before the
             channels; those of W (groups, OC, FH, FW, taps, IC), or of KS-deconv (groups, taps, OC, FH, FW, IC).
         first_channel: of the results among all channels, for the bias.
     """

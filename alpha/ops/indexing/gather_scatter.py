@@ -20,8 +20,8 @@ from alpha.core.primitive import Array, shares_memory
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import axis_of, expand
-from alpha.ops.array.boxes import block_or_copy
 from alpha.ops.array.layout import view as reshaped
+from alpha.ops.array.parts.boxes import block_or_copy
 from alpha.ops.indexing.getitem_setitem import SetPlaces, Take
 from alpha.ops.indexing.parse_index import Places
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments

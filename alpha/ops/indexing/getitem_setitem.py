@@ -1,7 +1,7 @@
 """Reading and writing a part of a tensor: `x[index]` and `x[index] = value`.
 
 What is read is a view of the same memory if its elements are neighbours, as in `x[3]`, `x[8:16]` or `x[2, 1:3]`, and a
-copy otherwise, which is written through to x (`array/parts.py`). So `x[:, 1:3] = value`, `x[:, 1:3] += 1` and
+copy otherwise, which is written through to x (`copied_parts.py`). So `x[:, 1:3] = value`, `x[:, 1:3] += 1` and
 `y = x[:, 1:3]; y.add_(1)` write x. A view and a copy know of which tensor they are a part, so that
 `x[3] += 1` and `x[:, 3].add_(1)` have right gradients. What an index array reads, `x[[1, 2]]`, is a tensor of its own.
 """
@@ -18,10 +18,10 @@ from alpha.autograd.versions import part_of
 from alpha.core.primitive import Array, shares_memory
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.ops.array.assemble import read
-from alpha.ops.array.boxes import SetBlock, Slice, block_or_copy
 from alpha.ops.array.layout import view as reshaped
-from alpha.ops.array.parts import Part
+from alpha.ops.array.parts.assemble import read
+from alpha.ops.array.parts.boxes import SetBlock, Slice, block_or_copy
+from alpha.ops.array.parts.view_parts import Part
 from alpha.ops.indexing.parse_index import Index, Places, parse, places_of
 from alpha.ops.kernel.operands import NUMBERS, like, operand_of, sum_to
 from alpha.ops.kernel.row_indices import add_zeros, put_rows, take_rows

@@ -15,10 +15,10 @@ from alpha.autograd.versions import array_of
 from alpha.core.tensor import Tensor, full
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import axis_of, expand, movedim
-from alpha.ops.array.boxes import block_or_copy
 from alpha.ops.array.creation import arange
 from alpha.ops.array.layout import view as reshaped
-from alpha.ops.array.parts import linked
+from alpha.ops.array.parts.boxes import block_or_copy
+from alpha.ops.array.parts.copied_parts import linked
 from alpha.ops.indexing.gather_scatter import Scatter, ScatterAdd, index_select, nonzero
 from alpha.ops.indexing.getitem_setitem import fitting, get_item
 from alpha.ops.indexing.parse_index import Places, parse, places_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import axis_of
-from alpha.ops.array.boxes import SetBlock
 from alpha.ops.array.diagonals import diagonal_view
+from alpha.ops.array.parts.boxes import SetBlock
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.options import integer
 from alpha.ops.kernel.views import View

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError, type_name
-from alpha.ops.array.assemble import Assemble, read
 from alpha.ops.array.axes import permute
 from alpha.ops.array.layout import view as reshaped
+from alpha.ops.array.parts.assemble import Assemble, read
 from alpha.ops.kernel.casts import require_floating
 from alpha.ops.kernel.views import View
 from alpha.ops.matmul.matmul import matmul

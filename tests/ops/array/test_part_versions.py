@@ -19,7 +19,8 @@ import alpha
 from alpha import GradientError, Tensor, nn
 from alpha.nn import functional as F
 from alpha.ops.array import conversion
-from alpha.ops.array.parts import UNNAMED, PartVersion
+from alpha.ops.array.parts.apart import UNNAMED
+from alpha.ops.array.parts.copied_parts import PartVersion
 
 X = (np.arange(1.0, 25.0, dtype=np.float32).reshape(4, 6) - 9.3) / 25
 

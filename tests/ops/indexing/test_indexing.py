@@ -259,7 +259,7 @@ def test_parts_of_nothing_are_taken(device: str) -> None:
 
 def test_gradients_of_parts_are_added_into_one_array(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first part makes an array of zeros, the others add to it; equal or overlapping parts, too."""
-    from alpha.ops.array.boxes import Block
+    from alpha.ops.array.parts.boxes import Block
 
     made: list[str] = []
     for name in ("backward", "add_gradient"):

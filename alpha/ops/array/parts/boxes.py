@@ -7,8 +7,9 @@ from typing import Any
 from alpha.autograd.function import Function
 from alpha.core.primitive import Array, shares_memory, span
 from alpha.core.tensor import Tensor
-from alpha.ops.array.assemble import Assemble, read
-from alpha.ops.array.parts import SCALAR, linked
+from alpha.ops.array.parts.assemble import Assemble, read
+from alpha.ops.array.parts.copied_parts import linked
+from alpha.ops.array.parts.view_parts import SCALAR
 from alpha.ops.kernel.elementwise import add
 from alpha.ops.kernel.operands import operand_of, sum_to
 from alpha.ops.kernel.views import View, read_view, write_view
