@@ -79,11 +79,11 @@ from alpha.ops.array.joining import (
     broadcast_tensors,
     cartesian_prod,
     meshgrid,
-    tril_indices,
-    triu_indices,
 )
 from alpha.ops.array.layout import flatten, reshape
 from alpha.ops.array.shapes import *
+from alpha.ops.array.triangles import *
+from alpha.ops.array.triangles import tril_indices, triu_indices
 from alpha.ops.indexing.gather_scatter import *
 from alpha.ops.indexing.index_functions import *
 from alpha.ops.indexing.index_functions import combinations

@@ -12,7 +12,7 @@ from types import ModuleType
 from alpha.core import exports
 from alpha.ops.activation import parametric, piecewise, relu_family, smooth, softmax
 from alpha.ops.api import operators, other_names
-from alpha.ops.array import axes, conversion, creation, diagonals, facts, fill, joining, layout, shapes
+from alpha.ops.array import axes, conversion, creation, diagonals, facts, fill, joining, layout, shapes, triangles
 from alpha.ops.image import shuffle
 from alpha.ops.indexing import gather_scatter, index_functions, where, written_parts
 from alpha.ops.kernel import arguments, sums
@@ -58,7 +58,8 @@ METHODS: dict[ModuleType, str] = {
     axes: "flip movedim permute expand repeat roll rot90 squeeze swapaxes tile transpose unflatten unsqueeze",
     conversion: "clone cpu cuda ravel squeeze_ to tolist pin_memory type_as unsqueeze_ view_as",
     creation: "new_empty new_full new_ones new_tensor new_zeros",
-    diagonals: "* tril_ triu_",
+    diagonals: "*",
+    triangles: "tril tril_ triu triu_",
     facts: "get_device is_complex is_nonzero is_same_size is_signed isreal stride sum_to_size",
     fill: "bernoulli_ copy_ fill_ fill_diagonal_ normal_ random_ uniform_ zero_",
     joining: "chunk split unbind",

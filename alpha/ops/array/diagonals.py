@@ -1,16 +1,7 @@
-"""The diagonals of matrices: read, summed, and written into zeros; and a matrix turned over its diagonal.
-
-This file also has: the triangles of a matrix.
-"""
+"""The diagonals of matrices: read, summed, and written into zeros; and a matrix turned over its diagonal."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
-from alpha.autograd.function import Function
-from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import axis_of, transpose
@@ -18,12 +9,10 @@ from alpha.ops.array.layout import view as reshaped
 from alpha.ops.array.parts.assemble import Assemble, Piece, read
 from alpha.ops.array.parts.copied_parts import linked
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
-from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES
-from alpha.ops.kernel.elementwise import in_place, overwrite
 from alpha.ops.kernel.options import integer
 from alpha.ops.kernel.views import View
 
-__all__ = ["diag", "diag_embed", "diagflat", "diagonal", "t", "trace", "tril", "triu"]
+__all__ = ["diag", "diag_embed", "diagflat", "diagonal", "t", "trace"]
 
 
 class Diagonal(Assemble):
@@ -132,72 +121,3 @@ def t(x: AnyTensor) -> Tensor:
     if x.ndim > 2:
         raise ShapeError(f"t: x has {x.ndim} axes, at most 2 are offered; use transpose or permute  (x {x.shape})")
     return unchecked(transpose)(x, 0, 1) if x.ndim == 2 else reshaped(x, x.shape)
-
-
-FAR = 2**62
-
-
-@primitive
-def keep_band(X: Array, low: int, high: int) -> Array:
-    """Y_ij = X_ij if low <= j - i <= high, else 0   X (..., M, N) -> Y (..., M, N)"""
-
-
-@keep_band.impl("cpu")
-def _(X: Array, low: int, high: int) -> Array:
-    M, N = X.shape[-2:]
-    distance = np.arange(N) - np.arange(M)[:, None]
-    Y: Array = np.where((distance >= low) & (distance <= high), X, X.dtype.type(0))
-    return Y
-
-
-@keep_band.impl("cuda")
-def _(X: Array, low: int, high: int) -> Array:
-    Y = X.device.empty(X.shape, X.dtype)
-    if X.size:
-        sizes = map(np.int64, (X.size, *X.shape[-2:], low, high))
-        macros = {"TYPE": CUDA_TYPES[X.dtype]}
-        X.device.launch("creation/range.cu", "band", -(-X.size // BLOCK), BLOCK, (Y, X, *sizes), macros)
-    return Y
-
-
-class Band(Function):
-    """Some diagonals of matrices, zeros elsewhere   X (..., M, N) -> Y (..., M, N)"""
-
-    def forward(self, X: Array, *, low: int, high: int) -> Array:
-        self.band = low, high
-        Y = keep_band(X, low, high)
-        return overwrite(X, Y) if self.inplace else Y
-
-    def backward(self, dY: Array) -> Any:
-        return keep_band(dY, *self.band)
-
-
-_BANDS = {name: in_place(Band, name) for name in ("tril_", "triu_")}
-
-
-@check_arguments
-def tril(x: AnyTensor, diagonal: int = 0) -> Tensor:
-    """Matrices without what is above a diagonal, counted from the main one   x (..., M, N) -> (..., M, N)"""
-    return _triangle("tril", x, -FAR, integer("tril", "diagonal", diagonal))
-
-
-@check_arguments
-def triu(x: AnyTensor, diagonal: int = 0) -> Tensor:
-    """Matrices without what is below a diagonal, counted from the main one   x (..., M, N) -> (..., M, N)"""
-    return _triangle("triu", x, integer("triu", "diagonal", diagonal), FAR)
-
-
-def _triangle(operator: str, x: Tensor, low: int, high: int) -> Tensor:
-    if x.ndim < 2:
-        raise ShapeError(f"{operator}: a matrix (..., M, N) is needed, not shape {x.shape}")
-    return _BANDS.get(operator, Band).apply(x, low=low, high=high)
-
-
-def tril_(x: Tensor, diagonal: int = 0) -> Tensor:
-    """`tril` written into x."""
-    return _triangle("tril_", x, -FAR, integer("tril_", "diagonal", diagonal))
-
-
-def triu_(x: Tensor, diagonal: int = 0) -> Tensor:
-    """`triu` written into x."""
-    return _triangle("triu_", x, integer("triu_", "diagonal", diagonal), FAR)

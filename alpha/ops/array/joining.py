@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd.function import check_devices
-from alpha.core.tensor import Tensor, as_dtype
+from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError, type_name
 from alpha.ops.array.axes import axis_of, expand, lengths_of, transpose
-from alpha.ops.array.creation import device_of
 from alpha.ops.array.layout import view as reshaped
 from alpha.ops.array.parts.assemble import Assemble, Piece
 from alpha.ops.array.parts.boxes import block_or_copy
@@ -321,32 +320,3 @@ def block_diag(*tensors: Tensor) -> Tensor:
         pieces.append(Piece(i, View.whole(x.shape), box))
         row, column = row + M, column + N
     return BlockDiagonal.apply(*blocks, shape=shape, pieces=pieces, fill=0)
-
-
-def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = np.int64, device: Any = None) -> Tensor:
-    """The places of the elements of a matrix on and below a diagonal, row by row   -> (2, count)
-
-    Args:
-        row, col: the lengths of the matrix.
-        offset: the diagonal: 0 is the main one, 1 the one above it, -1 the one below it.
-    """
-    return _triangle("tril_indices", (row, col, offset), dtype, device)
-
-
-def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = np.int64, device: Any = None) -> Tensor:
-    """The places of the elements of a matrix on and above a diagonal, row by row   -> (2, count)
-
-    Args:
-        row, col, offset: as of `tril_indices`.
-    """
-    return _triangle("triu_indices", (row, col, offset), dtype, device)
-
-
-def _triangle(operator: str, sizes: tuple[int, int, int], dtype: Any, device: Any) -> Tensor:
-    M, N = integer(operator, "row", sizes[0], 0), integer(operator, "col", sizes[1], 0)
-    find = np.tril_indices if operator == "tril_indices" else np.triu_indices
-    kind = as_dtype(dtype)
-    if kind.kind != "i":
-        raise TypeError(f"{operator}: dtype={kind.name} is not int64 or int32")
-    places = np.stack(find(M, integer(operator, "offset", sizes[2]), N))
-    return Tensor(device_of(device).upload(np.ascontiguousarray(places, kind)))
