@@ -70,18 +70,12 @@ from alpha.ops.array.creation import (
 )
 from alpha.ops.array.diagonals import *
 from alpha.ops.array.foreign import from_dlpack
+from alpha.ops.array.grids import block_diag, broadcast_tensors, cartesian_prod, meshgrid
 from alpha.ops.array.joining import *
-from alpha.ops.array.joining import (
-    atleast_1d,
-    atleast_2d,
-    atleast_3d,
-    block_diag,
-    broadcast_tensors,
-    cartesian_prod,
-    meshgrid,
-)
 from alpha.ops.array.layout import flatten, reshape
 from alpha.ops.array.shapes import *
+from alpha.ops.array.stacks import *
+from alpha.ops.array.stacks import atleast_1d, atleast_2d, atleast_3d
 from alpha.ops.array.triangles import *
 from alpha.ops.array.triangles import tril_indices, triu_indices
 from alpha.ops.indexing.gather_scatter import *

@@ -22,6 +22,7 @@ from alpha.ops.array.joining import *
 from alpha.ops.array.layout import *
 from alpha.ops.array.pad import *
 from alpha.ops.array.shapes import *
+from alpha.ops.array.stacks import *
 from alpha.ops.array.triangles import *
 from alpha.ops.convolution import *
 from alpha.ops.image.grid_sample import *

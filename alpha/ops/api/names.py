@@ -12,7 +12,19 @@ from types import ModuleType
 from alpha.core import exports
 from alpha.ops.activation import parametric, piecewise, relu_family, smooth, softmax
 from alpha.ops.api import operators, other_names
-from alpha.ops.array import axes, conversion, creation, diagonals, facts, fill, joining, layout, shapes, triangles
+from alpha.ops.array import (
+    axes,
+    conversion,
+    creation,
+    diagonals,
+    facts,
+    fill,
+    joining,
+    layout,
+    shapes,
+    stacks,
+    triangles,
+)
 from alpha.ops.image import shuffle
 from alpha.ops.indexing import gather_scatter, index_functions, where, written_parts
 from alpha.ops.kernel import arguments, sums
@@ -144,7 +156,7 @@ multiply = arguments.another_name("multiply", binary.mul)
 native_channel_shuffle = arguments.another_name("native_channel_shuffle", shuffle.channel_shuffle)
 negative = arguments.another_name("negative", operators.neg)
 not_equal = arguments.another_name("not_equal", operators.ne)
-row_stack = arguments.another_name("row_stack", joining.vstack)
+row_stack = arguments.another_name("row_stack", stacks.vstack)
 sgn = arguments.another_name("sgn", unary.sign)
 subtract = arguments.another_name("subtract", operators.sub)
 swapdims = arguments.another_name("swapdims", axes.transpose)
