@@ -59,12 +59,6 @@ from alpha.ops.array.creation import (
     linspace,
     ones,
     ones_like,
-    rand,
-    rand_like,
-    randint,
-    randint_like,
-    randn,
-    randn_like,
     zeros,
     zeros_like,
 )
@@ -73,6 +67,7 @@ from alpha.ops.array.foreign import from_dlpack
 from alpha.ops.array.grids import block_diag, broadcast_tensors, cartesian_prod, meshgrid
 from alpha.ops.array.joining import *
 from alpha.ops.array.layout import flatten, reshape
+from alpha.ops.array.random_tensors import rand, rand_like, randint, randint_like, randn, randn_like
 from alpha.ops.array.shapes import *
 from alpha.ops.array.stacks import *
 from alpha.ops.array.stacks import atleast_1d, atleast_2d, atleast_3d

@@ -6,7 +6,8 @@ import math
 
 from alpha.core.tensor import Tensor
 from alpha.nn import functional as F
-from alpha.ops.array.creation import arange, randn_like
+from alpha.ops.array.creation import arange
+from alpha.ops.array.random_tensors import randn_like
 from alpha.ops.kernel.options import only_offered, real
 from alpha.transforms.images import Interval, Transform, chosen, drawn, interval, numbers_as_text, probability
 

@@ -11,7 +11,7 @@ from alpha.core.numerics import FLOAT32, is_floating
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError, type_name
 from alpha.module.module import Module
-from alpha.ops.array.creation import rand
+from alpha.ops.array.random_tensors import rand
 from alpha.ops.kernel.options import real
 
 FLOAT64 = np.dtype(np.float64)

@@ -11,7 +11,8 @@ from alpha.core.numerics import is_floating
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError, type_name
 from alpha.nn import functional as F
-from alpha.ops.array.creation import arange, rand
+from alpha.ops.array.creation import arange
+from alpha.ops.array.random_tensors import rand
 from alpha.ops.kernel.options import integer, real
 from alpha.transforms.images import Transform, check_images, number_type
 

@@ -12,7 +12,7 @@ from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.module.module import Buffer, Module
 from alpha.nn.utils.parametrize import register_parametrization
-from alpha.ops.array.creation import randn
+from alpha.ops.array.random_tensors import randn
 from alpha.ops.kernel.options import integer, real
 
 __all__ = ["spectral_norm", "weight_norm"]

@@ -15,8 +15,8 @@ from alpha.module.module import Module, Parameter
 from alpha.ops.activation.relu_family import leaky_relu
 from alpha.ops.activation.smooth import sigmoid
 from alpha.ops.array.axes import axis_of
-from alpha.ops.array.creation import UNIFORM, fill_random
 from alpha.ops.array.joining import chunk
+from alpha.ops.array.random_tensors import UNIFORM, fill_random
 from alpha.ops.kernel.arguments import check_arguments
 from alpha.ops.kernel.casts import as_dtype
 from alpha.ops.kernel.elementwise import elementwise

@@ -16,8 +16,8 @@ from alpha.core.numerics import FLOAT32, is_floating
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError, type_name
-from alpha.ops.array.creation import INTEGERS, NORMAL, UNIFORM, fill_random
 from alpha.ops.array.parts.boxes import SetBlock
+from alpha.ops.array.random_tensors import INTEGERS, NORMAL, UNIFORM, fill_random
 from alpha.ops.kernel.operands import NUMBERS, like
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.kernel.views import View

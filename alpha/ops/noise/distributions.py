@@ -17,7 +17,8 @@ from alpha.core.numerics import BFLOAT16, FLOAT32, is_floating
 from alpha.core.rng import Stream
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
-from alpha.ops.array.creation import INTEGERS, NORMAL, UNIFORM, Size, Where, device_of, drawn, floating_dtype, shape_of
+from alpha.ops.array.creation import Size, Where, device_of, shape_of
+from alpha.ops.array.random_tensors import INTEGERS, NORMAL, UNIFORM, drawn, floating_dtype
 from alpha.ops.kernel.arguments import unchecked
 from alpha.ops.kernel.options import real
 from alpha.ops.math.clamp import clamp

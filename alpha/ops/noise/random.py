@@ -18,7 +18,8 @@ from alpha.core.tensor import Tensor, as_dtype
 from alpha.errors import ShapeError
 from alpha.ops.activation.softmax import softmax
 from alpha.ops.array.axes import axis_of, unsqueeze
-from alpha.ops.array.creation import INTEGERS, UNIFORM, Where, device_of, drawn, random_integers
+from alpha.ops.array.creation import Where, device_of
+from alpha.ops.array.random_tensors import INTEGERS, UNIFORM, drawn, random_integers
 from alpha.ops.indexing.gather_scatter import scatter
 from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import check_arguments, unchecked

@@ -10,8 +10,9 @@ from alpha.core.numerics import BFLOAT16
 from alpha.core.tensor import Tensor, full
 from alpha.errors import ShapeError
 from alpha.module.module import Buffer, Module
-from alpha.ops.array.creation import arange, rand
+from alpha.ops.array.creation import arange
 from alpha.ops.array.joining import cat
+from alpha.ops.array.random_tensors import rand
 from alpha.ops.indexing.gather_scatter import gather
 from alpha.ops.kernel.arguments import check_arguments, unchecked
 from alpha.ops.kernel.options import Lengths, lengths, real
