@@ -12,8 +12,8 @@ import numpy as np
 from alpha.core.primitive import Array, primitive, span
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.casts import CUDA_TYPES
-from alpha.ops.kernel.multi_tensor import chunk_writer
 from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan
+from alpha.ops.kernel.tables.chunk_tables import chunk_writer
 
 BLOCK = 256
 ALIGNED = 64  # elements, so that each part begins as an array of its own does

@@ -12,7 +12,7 @@ import numpy as np
 from alpha.autograd.grad_mode import no_grad
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
-from alpha.ops.kernel.multi_tensor import deferred, make
+from alpha.ops.kernel.tables.deferred import deferred, make
 from alpha.optim.fused import Decay, update_weights
 from alpha.optim.hyper import flag, hyper, hyper_parameters, natural, number, several, unused
 from alpha.optim.optimizer import Group, Optimizer, Parameters, gradients

@@ -21,7 +21,8 @@ from alpha.core.primitive import Array, Primitive, primitive
 from alpha.core.tensor import Tensor
 from alpha.ops.conv2d.magnitudes import MAGNITUDE
 from alpha.ops.kernel.casts import COPY
-from alpha.ops.kernel.multi_tensor import in_chunks, launch_update, make
+from alpha.ops.kernel.tables.deferred import make
+from alpha.ops.kernel.tables.multi_tensor import in_chunks, launch_update
 from alpha.optim.optimizer import Group, Optimizer, gradients
 from alpha.runtime.recording import StepValue
 

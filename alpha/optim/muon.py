@@ -15,8 +15,9 @@ from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.casts import CUDA_TYPES, DType, product_type, require_float32
 from alpha.ops.kernel.elementwise import elementwise
-from alpha.ops.kernel.multi_tensor import Addresses, count_chunks, make, table_writer
 from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan, ScalarArg
+from alpha.ops.kernel.tables.chunk_tables import Addresses, count_chunks, table_writer
+from alpha.ops.kernel.tables.deferred import make
 from alpha.ops.matmul.matmul import matmul_batch
 from alpha.optim.hyper import flag, hyper, hyper_parameters, natural, number, several, whole
 from alpha.optim.optimizer import Group, Optimizer, Parameters, gradients

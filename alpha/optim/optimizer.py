@@ -20,7 +20,7 @@ from alpha.core.tensor import Tensor
 from alpha.errors import CheckpointError, GradientError
 from alpha.module.hooks import HookHandle
 from alpha.module.parameter import shape_text, zero_gradients
-from alpha.ops.kernel.multi_tensor import Update, deferred
+from alpha.ops.kernel.tables.deferred import Update, deferred
 from alpha.optim.hyper import Field, Rule, check, flag, natural, ordered, whole, written
 from alpha.optim.states.pytorch_state import from_pytorch, is_pytorch, to_pytorch
 from alpha.optim.states.saved_state import check_form, checked_state, for_checkpoint, on_host, restored, uploaded

@@ -22,7 +22,7 @@ from alpha.autograd.derived import ask
 from alpha.nn import functional as F
 from alpha.ops.conv2d.magnitudes import MAGNITUDE
 from alpha.ops.kernel.casts import COPY
-from alpha.ops.kernel.multi_tensor import CHUNK
+from alpha.ops.kernel.tables.chunk_tables import CHUNK
 from alpha.optim.fused import FusedOptimizer
 
 # -- the kernels -------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from rows.optimizers import OPTIMIZERS, OptimizerRow
 
 import alpha
 from alpha import OutOfMemoryError, nn, optim
-from alpha.ops.kernel import multi_tensor as updates
+from alpha.ops.kernel.tables import chunk_tables
 
 MOST_BLOCKS = 400  # that a step asks for
 SHAPES = {"cpu": [(120, 80), (7, 5), (8300,)], "cuda": [(6, 5), (3, 7), (9,)]}  # small arrays on cpu are numpy's own
@@ -61,7 +61,7 @@ def test_a_step_that_finds_no_memory_changes_nothing(device: str, row: Optimizer
         plain.optimizer.step()
         expected.append(plain.found())
     program = Program(device, row, settings)
-    updates._kept.clear()  # the tables of earlier steps, so that these steps ask for some
+    chunk_tables._kept.clear()  # the tables of earlier steps, so that these steps ask for some
     failures = 0
     for after in expected:
         before = program.found()

@@ -32,7 +32,7 @@ import numpy as np
 import alpha
 from alpha import nn
 from alpha.nn import functional as F
-from alpha.ops.kernel import multi_tensor as optimizer
+from alpha.ops.kernel.tables import chunk_tables
 from alpha.runtime.arena.arena import Arena
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 
@@ -144,7 +144,7 @@ def meters(device: Any) -> tuple[int, int, int]:
 
     Other processes use a GPU, too, so its bytes count for the emulated device alone.
     """
-    optimizer.CONSTANTS.clear()
+    chunk_tables.CONSTANTS.clear()
     gc.collect()
     device.trim()
     stats, (free, total) = device.memory_stats(), device.driver.memory_info()

@@ -19,7 +19,7 @@ import alpha
 from alpha.runtime import recording
 from alpha.runtime.cuda.cuda_device import CudaDevice
 
-FOLDERS = "runtime", "step", "optim", "ops/kernel/multi_tensor.py"
+FOLDERS = "runtime", "step", "optim", "ops/kernel/tables"
 MOST = 40  # instructions of a replay that are tried
 SCRIPTS = Path(__file__).parent
 

@@ -20,7 +20,7 @@ import alpha.nn.functional as F
 from alpha import nn
 from alpha.core.numerics import PRECISIONS
 from alpha.errors import DeviceError, DryRunError
-from alpha.ops.kernel.multi_tensor import CONSTANTS
+from alpha.ops.kernel.tables.chunk_tables import CONSTANTS
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver
 from alpha.runtime.cuda.planning.driver_dry import DryDevice, DryDriver, Launch

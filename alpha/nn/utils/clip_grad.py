@@ -12,8 +12,8 @@ from alpha.autograd.versions import array_of
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.errors import DeviceError, NonFiniteError
-from alpha.ops.kernel.multi_tensor import clip_gradients, gradient_norm
 from alpha.ops.kernel.options import real
+from alpha.ops.reduction.gradient_norm import clip_gradients, gradient_norm
 from alpha.runtime.ranks import rank
 from alpha.runtime.recording import phase
 

@@ -24,8 +24,8 @@ from alpha.nn.utils.packed_sequence import invert_permutation as invert_permutat
 from alpha.ops.array.joining import cat, stack
 from alpha.ops.indexing.gather_scatter import index_select
 from alpha.ops.indexing.index_functions import index_copy
-from alpha.ops.kernel.kept_tables import Rows
 from alpha.ops.kernel.options import integer
+from alpha.ops.kernel.tables.kept_tables import Rows
 from alpha.ops.sequence import packing
 from alpha.ops.sequence.packing import Counts
 

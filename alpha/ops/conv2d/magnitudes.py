@@ -42,9 +42,9 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.ops.conv2d.problem import PACK, UNKNOWN, Given, Known
 from alpha.ops.kernel.casts import HalfAlone
-from alpha.ops.kernel.multi_tensor import count_chunks
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, State, Table
 from alpha.ops.kernel.sums import MEETING_STATE
+from alpha.ops.kernel.tables.chunk_tables import count_chunks
 from alpha.runtime import recording
 from alpha.runtime.device import HostArray
 

@@ -25,8 +25,8 @@ from alpha.ops.kernel.casts import (
     stream_grid,
     vector_width,
 )
-from alpha.ops.kernel.kept_tables import kept
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, ScalarArg
+from alpha.ops.kernel.tables.kept_tables import kept
 
 TAPS = {"nearest": 1, "nearest-exact": 1, "linear": 2, "cubic": 4}  # of an output
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from alpha.core.tensor import Tensor
-from alpha.ops.kernel.kept_tables import Rows, kept
+from alpha.ops.kernel.tables.kept_tables import Rows, kept
 from alpha.runtime import Device
 
 Counts = tuple[int, ...]

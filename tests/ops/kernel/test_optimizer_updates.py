@@ -10,7 +10,7 @@ from helpers import assert_close
 
 import alpha
 from alpha.core.primitive import shares_memory
-from alpha.ops.kernel.multi_tensor import CHUNK, CONSTANTS, MOST_LISTS, TABLES, table_writer
+from alpha.ops.kernel.tables.chunk_tables import CHUNK, CONSTANTS, MOST_LISTS, TABLES, table_writer
 from alpha.optim.adam import AdamNumbers, adam_update
 from alpha.optim.fused import Decay
 from alpha.optim.sgd import SgdNumbers, sgd_update

@@ -25,14 +25,13 @@ WORKERS = 3
 CHUNKS: dict[str, dict[str, int]] = {
     "alpha.runtime.workers": {"CHUNK_BYTES": 20},  # no multiple of 8: what is cut by bytes has a rest
     "alpha.ops.matmul.cpu": {"ONE_THREAD": 0, "LEAST_PRODUCTS": 4, "LEAST_ROWS": 2, "MOST_PIECES": 5},
-    "alpha.ops.kernel.multi_tensor": {"CHUNK": 1, "PIECES": 2},
+    "alpha.ops.kernel.tables.multi_tensor": {"PART": 4, "PIECES": 2},
     "alpha.ops.normalization.batch_norm_cpu": {"ORIGIN_ROWS": 2},
     "alpha.ops.pooling.pool_shape": {"PARTS": 2},
     "alpha.ops.conv2d.cpu": {"PATCH_BYTES": 200, "LEAST_ROWS": 5, "TASKS": 3},
 }
 # the numbers of the same modules that cut nothing on the cpu
 OTHERS: dict[str, tuple[str, ...]] = {
-    "alpha.ops.kernel.multi_tensor": ("TABLES", "MOST_LISTS"),
     "alpha.ops.kernel.sums": ("WARP", "LINE_BYTES", "LAST_BLOCKS", "COLUMN_THREADS", "LEAST_ROW_BYTES", "_ACROSS"),
     "alpha.ops.kernel.row_indices": ("CHUNK", "CHUNK_THREADS", "LARGEST_ROW", "_STEPS", "LAST", "SUM"),  # of cuda
     "alpha.ops.kernel.casts": ("BLOCK",),

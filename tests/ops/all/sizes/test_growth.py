@@ -14,8 +14,8 @@ from trials import trials
 import alpha
 import alpha.nn.functional as F
 from alpha import Tensor, nn
-from alpha.ops.kernel import kept_tables
-from alpha.ops.kernel.kept_tables import KeptTables, Rows, kept
+from alpha.ops.kernel.tables import kept_tables
+from alpha.ops.kernel.tables.kept_tables import KeptTables, Rows, kept
 
 
 def normal(*shape: int) -> Tensor:

@@ -1,0 +1,1 @@
+"""Tables for kernels: of numbers that follow from sizes, and of the chunks of many tensors, and the updates by them."""
