@@ -19,7 +19,7 @@ from alpha.ops.conv2d.shape import conv_shape
 from alpha.ops.image.resampling import Resampling
 from alpha.ops.image.sampling import Sampling
 from alpha.ops.kernel.rectifier import KeptOutput, Rectified, RectifiedInput, Rectifier
-from alpha.ops.kernel.row_indices import NO_PLACE
+from alpha.ops.kernel.rows.row_indices import NO_PLACE
 from alpha.ops.kernel.views import View
 from alpha.ops.noise.group_dropout import Outcome
 from alpha.ops.normalization.batch_norm_pool import Columns

@@ -24,8 +24,8 @@ from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, DType, as_dtype, as_float3
 from alpha.ops.kernel.function_layer import FunctionLayer, function_layer
 from alpha.ops.kernel.operands import as_floating
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan
-from alpha.ops.kernel.reductions import around
-from alpha.ops.kernel.rows import row_tile
+from alpha.ops.kernel.rows.reductions import around
+from alpha.ops.kernel.rows.row_tile import row_tile
 from alpha.ops.kernel.sums import axes_of
 from alpha.ops.reduction.extremes import amax
 

@@ -15,7 +15,7 @@ from alpha.ops.image.sampling import MODES, PADDING_MODES, Sampling, sample, sam
 from alpha.ops.kernel.arguments import NoImages, check_arguments
 from alpha.ops.kernel.casts import as_dtype
 from alpha.ops.kernel.options import integer
-from alpha.ops.kernel.row_indices import add_zeros
+from alpha.ops.kernel.rows.row_indices import add_zeros
 
 __all__ = ["affine_grid", "grid_sample"]
 

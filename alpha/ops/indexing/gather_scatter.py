@@ -29,8 +29,8 @@ from alpha.ops.kernel.casts import as_dtype
 from alpha.ops.kernel.elementwise import in_place
 from alpha.ops.kernel.operands import NUMBERS, kind_of, like, operand_of
 from alpha.ops.kernel.options import real
-from alpha.ops.kernel.reductions import around
-from alpha.ops.kernel.row_indices import INT64, NO_PLACE, add_rows, places, take_rows
+from alpha.ops.kernel.rows.reductions import around
+from alpha.ops.kernel.rows.row_indices import INT64, NO_PLACE, add_rows, places, take_rows
 from alpha.ops.kernel.views import Shape, View, read_view, write_view
 from alpha.runtime.recording import refuse
 

@@ -24,7 +24,7 @@ from alpha.ops.array.parts.boxes import SetBlock, Slice, block_or_copy
 from alpha.ops.array.parts.view_parts import Part
 from alpha.ops.indexing.parse_index import Index, Places, parse, places_of
 from alpha.ops.kernel.operands import NUMBERS, like, operand_of, sum_to
-from alpha.ops.kernel.row_indices import add_zeros, put_rows, take_rows
+from alpha.ops.kernel.rows.row_indices import add_zeros, put_rows, take_rows
 from alpha.ops.kernel.views import Shape, View, broadcast_to, read_view, write_view
 
 
@@ -123,7 +123,7 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
     """`x[index] = value`, written into x; value is a number, a tensor, an array or a list that broadcasts.
 
     It is `Tensor.__setitem__` (`api/install.py`). A mask, as in `x[x > 0] = 1`, becomes arrays of integers on the host,
-    which waits for the device (`parse`); rows are then put by `kernel/row_indices.py`.
+    which waits for the device (`parse`); rows are then put by `kernel/rows/row_indices.py`.
 
     The index is one of `get_item`. On cuda nothing is written at an index of an array that is out of range.
 

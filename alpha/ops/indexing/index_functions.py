@@ -27,8 +27,8 @@ from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.casts import as_dtype
 from alpha.ops.kernel.operands import BOOL, NUMBERS
 from alpha.ops.kernel.options import integer
-from alpha.ops.kernel.reductions import around
-from alpha.ops.kernel.row_indices import INT64, NO_PLACE, places, put_rows
+from alpha.ops.kernel.rows.reductions import around
+from alpha.ops.kernel.rows.row_indices import INT64, NO_PLACE, places, put_rows
 from alpha.ops.kernel.views import View
 
 __all__ = [

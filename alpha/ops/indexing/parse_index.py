@@ -11,7 +11,7 @@ from alpha.autograd.versions import array_of
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.casts import as_dtype
-from alpha.ops.kernel.row_indices import INT64, NO_PLACE, places
+from alpha.ops.kernel.rows.row_indices import INT64, NO_PLACE, places
 from alpha.ops.kernel.views import Shape, View, broadcast_to
 from alpha.runtime.recording import refuse
 

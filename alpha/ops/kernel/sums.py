@@ -28,7 +28,7 @@ from alpha.ops.kernel.casts import (
 )
 from alpha.ops.kernel.elementwise import divide_by_number
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, State
-from alpha.ops.kernel.rows import RowTile, row_tile
+from alpha.ops.kernel.rows.row_tile import RowTile, row_tile
 from alpha.ops.kernel.views import Shape, broadcast_to
 from alpha.runtime import workers
 

@@ -14,7 +14,7 @@ from alpha.errors import ShapeError
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import as_dtype
 from alpha.ops.kernel.options import integer, only_offered, real
-from alpha.ops.kernel.row_indices import INT64, NO_PLACE, add_zeros, places, take_rows
+from alpha.ops.kernel.rows.row_indices import INT64, NO_PLACE, add_zeros, places, take_rows
 from alpha.ops.kernel.views import View, write_view
 
 __all__ = ["embedding"]

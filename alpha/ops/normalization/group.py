@@ -37,7 +37,7 @@ from alpha.ops.kernel.function_layer import FunctionLayer, function_layer
 from alpha.ops.kernel.operands import operand_of
 from alpha.ops.kernel.options import integer, positive_integer, real
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, ScalarArg
-from alpha.ops.kernel.rows import WARP, RowTile, row_tile
+from alpha.ops.kernel.rows.row_tile import WARP, RowTile, row_tile
 from alpha.ops.kernel.sums import column_block, column_splits, sum_launches
 from alpha.ops.normalization.batch_norm import batch_norm, check_eps
 from alpha.ops.pooling.avg_pool import avg_pool1d

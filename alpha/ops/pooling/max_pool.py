@@ -20,7 +20,7 @@ from alpha.ops.kernel.operands import INT64
 from alpha.ops.kernel.options import Lengths
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan
 from alpha.ops.kernel.rectifier import IDENTITY, Rectified, Rectifier, RectifierFunction, RectifierStep
-from alpha.ops.kernel.row_indices import NO_PLACE, places, take_rows
+from alpha.ops.kernel.rows.row_indices import NO_PLACE, places, take_rows
 from alpha.ops.pooling.pool_shape import Pooling, PoolShape, Windows, over_images, pool_launch, pooling
 from alpha.runtime.cpu import empty as cpu_empty
 

@@ -14,7 +14,7 @@ from alpha.ops.array.axes import lengths_of
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.operands import INT64
 from alpha.ops.kernel.options import FORMS, Lengths, lengths
-from alpha.ops.kernel.row_indices import places, put_rows, take_rows
+from alpha.ops.kernel.rows.row_indices import places, put_rows, take_rows
 from alpha.ops.pooling.pool_shape import image_sizes
 
 __all__ = ["max_unpool1d", "max_unpool2d", "max_unpool3d"]

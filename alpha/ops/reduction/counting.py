@@ -18,7 +18,7 @@ from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.casts import as_dtype
 from alpha.ops.kernel.operands import INT64
 from alpha.ops.kernel.options import integer, real
-from alpha.ops.kernel.row_indices import add_rows
+from alpha.ops.kernel.rows.row_indices import add_rows
 from alpha.ops.math.comparison import relate
 from alpha.ops.reduction.extremes import amax, amin
 from alpha.runtime.recording import refuse

@@ -21,8 +21,8 @@ from alpha.ops.kernel.casts import as_dtype
 from alpha.ops.kernel.elementwise import divide, multiply
 from alpha.ops.kernel.operands import BOOL
 from alpha.ops.kernel.options import integer
-from alpha.ops.kernel.reductions import around, extreme_axis1, truth_axis1
-from alpha.ops.kernel.row_indices import places, put_rows
+from alpha.ops.kernel.rows.reductions import around, extreme_axis1, truth_axis1
+from alpha.ops.kernel.rows.row_indices import places, put_rows
 from alpha.ops.kernel.sums import axes_of, sum_axes
 from alpha.ops.kernel.views import broadcast_operands
 from alpha.ops.math.comparison import compare, relate

@@ -17,7 +17,7 @@ from alpha.ops.kernel import views as broadcast
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import as_dtype
 from alpha.ops.kernel.elementwise import elementwise, unless_zero
-from alpha.ops.kernel.reductions import around, product_axis1
+from alpha.ops.kernel.rows.reductions import around, product_axis1
 from alpha.ops.kernel.sums import shape_without, sum_axes
 from alpha.ops.kernel.views import Shape, broadcast_operands
 from alpha.ops.math.comparison import compare

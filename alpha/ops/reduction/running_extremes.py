@@ -16,7 +16,7 @@ from alpha.ops.indexing.gather_scatter import gather
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, as_dtype, as_float32
 from alpha.ops.kernel.operands import INT64
-from alpha.ops.kernel.reductions import around
+from alpha.ops.kernel.rows.reductions import around
 from alpha.ops.reduction.scan import Sizes
 
 __all__ = ["cummax", "cummin", "logcumsumexp"]

@@ -20,8 +20,8 @@ from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, DType, as_dtype, as_float3
 from alpha.ops.kernel.operands import BOOL
 from alpha.ops.kernel.options import integer
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan
-from alpha.ops.kernel.reductions import around
-from alpha.ops.kernel.rows import RowTile, row_tile
+from alpha.ops.kernel.rows.reductions import around
+from alpha.ops.kernel.rows.row_tile import RowTile, row_tile
 from alpha.ops.kernel.sums import LEAST_ROW_BYTES, WARP, held_elements, sum_dtype
 from alpha.ops.math.bitwise import logical_xor
 

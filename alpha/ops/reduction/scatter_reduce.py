@@ -17,7 +17,7 @@ from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.casts import DType, as_dtype
 from alpha.ops.kernel.elementwise import unless_zero
-from alpha.ops.kernel.row_indices import add_rows, put_rows, reduce_rows, take_rows
+from alpha.ops.kernel.rows.row_indices import add_rows, put_rows, reduce_rows, take_rows
 from alpha.ops.kernel.views import View, broadcast_operands, read_view, write_view
 from alpha.ops.math.comparison import compare
 from alpha.ops.math.division import floor_divide

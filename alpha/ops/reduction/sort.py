@@ -24,8 +24,9 @@ from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, as_float32
 from alpha.ops.kernel.operands import BOOL, INT64, NUMBERS, common_dtype, promoted
 from alpha.ops.kernel.options import integer
-from alpha.ops.kernel.reductions import around
-from alpha.ops.kernel.row_indices import places, sort_order, take_rows
+from alpha.ops.kernel.rows.reductions import around
+from alpha.ops.kernel.rows.row_indices import places, take_rows
+from alpha.ops.kernel.rows.sort_order import sort_order
 from alpha.ops.kernel.views import View, read_view
 from alpha.ops.math.bitwise import logical_not
 from alpha.ops.math.comparison import relate

@@ -31,7 +31,7 @@ from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
 from alpha.ops.image.sampling import Sampling
 from alpha.ops.kernel.rectifier import FROM_X, KeptOutput, Rectified, Rectifier
-from alpha.ops.kernel.row_indices import NO_PLACE
+from alpha.ops.kernel.rows.row_indices import NO_PLACE
 from alpha.runtime.cuda.cache import source_root
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.emulated.driver_emulated import EmulatedDriver

@@ -17,7 +17,7 @@ from alpha import ShapeError
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.ops.kernel import sums as reductions
 from alpha.ops.kernel.plan import Buffer
-from alpha.ops.kernel.reductions import extreme_axis1
+from alpha.ops.kernel.rows.reductions import extreme_axis1
 from alpha.ops.kernel.sums import COLUMN_THREADS, WARP, column_block, plan_reduce_splits, sum_axis1, sum_launches
 
 DIMS: list[Any] = [None, 0, 1, -1, (0, 1), (1, 2), (0, 2), (0, 1, 2), (0, 1, 2, 3), (1, 3), (2, 0), ()]

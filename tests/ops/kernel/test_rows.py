@@ -14,7 +14,7 @@ from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array
 from alpha.ops.activation.softmax import softmax_axis1, softmax_gradient_axis1
 from alpha.ops.kernel.casts import BLOCK, widest_vector
-from alpha.ops.kernel.rows import RowTile, row_tile
+from alpha.ops.kernel.rows.row_tile import RowTile, row_tile
 from alpha.ops.normalization.group import _sum_tile, normalize_groups, normalize_groups_gradients
 from alpha.runtime.cuda.cuda_device import CudaDevice
 

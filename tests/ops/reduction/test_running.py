@@ -12,7 +12,7 @@ from trials import trials
 import alpha
 from alpha.core.numerics import BFLOAT16
 from alpha.ops.kernel.casts import BLOCK
-from alpha.ops.kernel.rows import RowTile
+from alpha.ops.kernel.rows.row_tile import RowTile
 from alpha.ops.reduction import scan as running
 from alpha.ops.reduction.scan import running_product, running_sum, tile_of_scan
 from alpha.runtime.cuda.cuda_device import CudaDevice

@@ -33,10 +33,10 @@ CHUNKS: dict[str, dict[str, int]] = {
 # the numbers of the same modules that cut nothing on the cpu
 OTHERS: dict[str, tuple[str, ...]] = {
     "alpha.ops.kernel.sums": ("WARP", "LINE_BYTES", "LAST_BLOCKS", "COLUMN_THREADS", "LEAST_ROW_BYTES", "_ACROSS"),
-    "alpha.ops.kernel.row_indices": ("CHUNK", "CHUNK_THREADS", "LARGEST_ROW", "_STEPS", "LAST", "SUM"),  # of cuda
+    "alpha.ops.kernel.rows.sort_order": ("CHUNK", "CHUNK_THREADS", "LARGEST_ROW"),  # of cuda
     "alpha.ops.kernel.casts": ("BLOCK",),
     "alpha.ops.kernel.views": ("LEAST_TILE", "MAX_AXES"),  # of cuda
-    "alpha.ops.kernel.reductions": ("LONG_ROWS",),
+    "alpha.ops.kernel.rows.reductions": ("LONG_ROWS",),
     "alpha.ops.pooling.pool_shape": ("LARGEST_CELL",),  # of cuda
 }
 CUTTING = ("parallel_for", "sum_in_order", "over_images", "in_chunks")  # the functions that run chunks on the workers

@@ -13,7 +13,7 @@ from trials import trials
 import alpha
 import alpha.nn.functional as F
 from alpha.errors import AlphaError
-from alpha.ops.kernel import reductions
+from alpha.ops.kernel.rows import reductions
 
 LONG = 2**31 + 8
 REDUCTIONS = (

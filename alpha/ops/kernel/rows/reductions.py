@@ -1,7 +1,4 @@
-"""Products, extremes and truth along the middle axis of an array, in a fixed order; `sums.py` has the sums.
-
-This file also has: sums in float64 of floats or of their squares, which no float32 number makes infinite or 0.
-"""
+"""Products, extremes and truth along the middle axis of an array, in a fixed order; `sums.py` has the sums."""
 
 from __future__ import annotations
 
@@ -12,20 +9,11 @@ from typing import Any
 import numpy as np
 
 from alpha.core.primitive import Array, primitive
-from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, DType, as_float32, vector_width
+from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, DType, as_float32
 from alpha.ops.kernel.operands import BOOL, INT64
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan
-from alpha.ops.kernel.rows import RowTile
-from alpha.ops.kernel.sums import (
-    FLOAT64,
-    column_block,
-    column_splits,
-    neighbours,
-    plan_sum,
-    sum_axes,
-    sum_dtype,
-    tile_of_rows,
-)
+from alpha.ops.kernel.rows.row_tile import RowTile
+from alpha.ops.kernel.sums import column_block, column_splits, sum_dtype, tile_of_rows
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 
@@ -155,36 +143,3 @@ def _plan_extreme_rows(A: int, R: int, dtype: DType, largest: int, tile: RowTile
 def around(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
     """The lengths before, of and behind an axis, as one each."""
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
-
-
-@primitive
-def wide_sum_axis1(X: Array, squared: bool) -> Array:
-    """Y = sum over the middle axis of X or of X^2, in float64, in which the squares of float32 numbers are exact
-
-    X (A, R, B) of floats -> Y (A, B) of float64
-    """
-
-
-@wide_sum_axis1.impl("cpu")
-@np.errstate(all="ignore")
-def _(X: Array, squared: bool) -> Array:
-    X = as_float32(X)
-    terms = np.square(X, dtype=np.float64) if squared else X
-    return terms.sum(axis=1, dtype=np.float64)
-
-
-@wide_sum_axis1.impl("cuda")
-def _(X: Array, squared: bool) -> Array:
-    A, R, B = X.shape
-    if X.size == 0:
-        return X.device.zeros((A, B), FLOAT64)
-    vector = min(4, vector_width(X, along=neighbours(A, R, B)))  # eight sums of doubles do not fit the registers
-    plan = plan_sum(A, R, B, X.dtype, vector, X.device.properties.num_sms, squared)
-    return plan.launch(X.device, {"X": X})["Y"]
-
-
-def wide_sum_axes(X: Array, axes: tuple[int, ...], squared: bool = False) -> Array:
-    """Sum of X or X^2 over axes, which stay as length 1, in float64   X (D0, .., Dk) -> Y with D = 1 at `axes`"""
-    if not axes:
-        return wide_sum_axis1(X.reshape((1, 1, X.size)), squared).reshape(tuple(X.shape))
-    return sum_axes(X, axes, lambda array: wide_sum_axis1(array, squared))
