@@ -14,9 +14,10 @@ from alpha.ops.array.layout import view as reshaped
 from alpha.ops.array.parts.assemble import Assemble, Piece, read
 from alpha.ops.array.parts.copied_parts import linked
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
+from alpha.ops.kernel.broadcasting import broadcast_to
 from alpha.ops.kernel.operands import sum_to
 from alpha.ops.kernel.options import integer
-from alpha.ops.kernel.views import Shape, View, broadcast_to
+from alpha.ops.kernel.views import Shape, View
 
 __all__ = [
     "flip",

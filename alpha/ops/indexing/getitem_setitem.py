@@ -23,9 +23,10 @@ from alpha.ops.array.parts.assemble import read
 from alpha.ops.array.parts.boxes import SetBlock, Slice, block_or_copy
 from alpha.ops.array.parts.view_parts import Part
 from alpha.ops.indexing.parse_index import Index, Places, parse, places_of
+from alpha.ops.kernel.broadcasting import broadcast_to
 from alpha.ops.kernel.operands import NUMBERS, like, operand_of, sum_to
 from alpha.ops.kernel.rows.row_indices import add_zeros, put_rows, take_rows
-from alpha.ops.kernel.views import Shape, View, broadcast_to, read_view, write_view
+from alpha.ops.kernel.views import Shape, View, read_view, write_view
 
 
 class Take(Function):

@@ -10,9 +10,10 @@ import numpy as np
 from alpha.autograd.versions import array_of
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
+from alpha.ops.kernel.broadcasting import broadcast_to
 from alpha.ops.kernel.casts import as_dtype
 from alpha.ops.kernel.rows.row_indices import INT64, NO_PLACE, places
-from alpha.ops.kernel.views import Shape, View, broadcast_to
+from alpha.ops.kernel.views import Shape, View
 from alpha.runtime.recording import refuse
 
 BOOL = np.dtype(np.bool_)

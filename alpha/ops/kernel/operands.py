@@ -22,9 +22,9 @@ from alpha.core.numerics import FLOAT32, is_floating
 from alpha.core.primitive import Array, Primitive
 from alpha.core.tensor import Tensor, full, tensor
 from alpha.errors import type_name
+from alpha.ops.kernel.broadcasting import broadcast_operands
 from alpha.ops.kernel.casts import DType, as_dtype
 from alpha.ops.kernel.sums import sum_axes
-from alpha.ops.kernel.views import broadcast_operands
 
 FLOAT64 = np.dtype(np.float64)
 Operand = tuple[tuple[int, ...], DType]  # the shape and dtype that its gradient has

@@ -17,6 +17,7 @@ from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
+from alpha.ops.kernel.broadcasting import broadcast_to
 from alpha.ops.kernel.casts import (
     BLOCK,
     CUDA_TYPES,
@@ -29,7 +30,7 @@ from alpha.ops.kernel.casts import (
 from alpha.ops.kernel.elementwise import divide_by_number
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, State
 from alpha.ops.kernel.rows.row_tile import RowTile, row_tile
-from alpha.ops.kernel.views import Shape, broadcast_to
+from alpha.ops.kernel.views import Shape
 from alpha.runtime import workers
 
 __all__ = ["mean", "sum"]

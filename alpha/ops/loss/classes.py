@@ -16,13 +16,13 @@ from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.activation.softmax import log_softmax
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
+from alpha.ops.kernel.broadcasting import broadcast_to
 from alpha.ops.kernel.casts import CUDA_TYPES, as_dtype, as_float32, require_same_float
 from alpha.ops.kernel.elementwise import divide, elementwise
 from alpha.ops.kernel.function_layer import function_layer
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, ScalarArg
 from alpha.ops.kernel.sums import sum_axis1
-from alpha.ops.kernel.views import broadcast_to
 from alpha.ops.loss.pointwise import LossLayer, check_reduction, reduced, widened
 
 __all__ = ["CrossEntropyLoss", "cross_entropy"]

@@ -27,13 +27,13 @@ from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import expand
 from alpha.ops.kernel.arguments import unchecked
+from alpha.ops.kernel.broadcasting import broadcast_operands
 from alpha.ops.kernel.casts import as_dtype, result_type
 from alpha.ops.kernel.elementwise import divide, divide_by_number, elementwise, multiply
 from alpha.ops.kernel.function_layer import Check, FunctionLayer
 from alpha.ops.kernel.operands import without_axes
 from alpha.ops.kernel.options import only_offered
 from alpha.ops.kernel.sums import sum_axis1
-from alpha.ops.kernel.views import broadcast_operands
 
 Rule = tuple[str, Callable[..., Any]]  # (CUDA expression, numpy function)
 REDUCTIONS = ("mean", "sum", "none")

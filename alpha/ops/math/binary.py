@@ -10,8 +10,8 @@ from alpha.core.numerics import is_floating
 from alpha.core.primitive import Array, Primitive, shares_memory
 from alpha.core.tensor import Tensor, full
 from alpha.errors import ShapeError
+from alpha.ops.kernel import broadcasting
 from alpha.ops.kernel import elementwise as ew
-from alpha.ops.kernel import views as broadcast
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import require_floating, result_type
 from alpha.ops.kernel.operands import NUMBERS, beside, floating_operands, operand_of, room_in, sum_to
@@ -46,7 +46,7 @@ class _Binary(Function):
         self.operands = operand_of(a), operand_of(b)
         if self.inplace and b is not a and shares_memory(a, (b,)):
             b = Tensor(b).device.copy(b)  # a part of a, which is written while b is read
-        left, right = broadcast.broadcast_operands(self.operator, a, b)
+        left, right = broadcasting.broadcast_operands(self.operator, a, b)
         if self.inplace and left is not a:
             raise ShapeError(f"{self.operator}: {tuple(b.shape)} does not fit into {tuple(a.shape)}")
         self.keep(a, b)
@@ -56,7 +56,7 @@ class _Binary(Function):
         """Save what the gradient reads."""
 
     def binary(self, primitive: Primitive, a: Array, b: Array) -> Array:
-        return primitive(*broadcast.broadcast_operands(self.operator, a, b))
+        return primitive(*broadcasting.broadcast_operands(self.operator, a, b))
 
 
 def _factors(step: Function, a: Array, b: Array) -> tuple[Array, Array]:

@@ -15,12 +15,12 @@ from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor, full, tensor
 from alpha.errors import ShapeError
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
+from alpha.ops.kernel.broadcasting import broadcast_operands
 from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, DType, as_dtype
 from alpha.ops.kernel.elementwise import elementwise
 from alpha.ops.kernel.operands import NUMBERS
 from alpha.ops.kernel.options import real
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan
-from alpha.ops.kernel.views import broadcast_operands
 from alpha.ops.math.unary import abs
 from alpha.runtime.cpu import empty as cpu_empty
 

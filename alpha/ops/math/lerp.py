@@ -13,11 +13,11 @@ from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError, type_name
 from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
+from alpha.ops.kernel.broadcasting import broadcast_operands
 from alpha.ops.kernel.casts import require_floating
 from alpha.ops.kernel.elementwise import elementwise, in_place, kept, place
 from alpha.ops.kernel.operands import BOOL, NUMBERS, operand_of, promoted, sum_to
 from alpha.ops.kernel.options import real
-from alpha.ops.kernel.views import broadcast_operands
 from alpha.ops.math.binary import add, mul
 from alpha.ops.math.integers import integral
 from alpha.ops.math.unary import exp2

@@ -11,9 +11,9 @@ from alpha.core.numerics import is_floating
 from alpha.core.primitive import Array, Primitive
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
+from alpha.ops.kernel.broadcasting import broadcast_operands
 from alpha.ops.kernel.elementwise import elementwise
 from alpha.ops.kernel.operands import OfTwo, operand_of, promoted, sum_to
-from alpha.ops.kernel.views import broadcast_operands
 
 __all__ = ["fmax", "fmin", "maximum", "minimum"]
 

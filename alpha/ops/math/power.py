@@ -12,6 +12,7 @@ from alpha.core.primitive import Array, shares_memory
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError, type_name
 from alpha.ops.kernel import elementwise as ew
+from alpha.ops.kernel.broadcasting import broadcast_operands
 from alpha.ops.kernel.casts import result_type
 from alpha.ops.kernel.elementwise import elementwise, in_place, kept, place
 from alpha.ops.kernel.operands import (
@@ -25,7 +26,6 @@ from alpha.ops.kernel.operands import (
     sum_to,
     without_axes,
 )
-from alpha.ops.kernel.views import broadcast_operands
 from alpha.ops.math.integers import combined, integral
 from alpha.ops.math.unary import square_root
 from alpha.ops.math.written_results import written

@@ -10,10 +10,10 @@ from alpha.core.numerics import FLOAT32, is_floating
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
+from alpha.ops.kernel.broadcasting import broadcast_operands
 from alpha.ops.kernel.elementwise import activation, affine, divide, elementwise, multiply
 from alpha.ops.kernel.operands import OfTwo, as_floating, common_dtype, floating_pair, promoted
 from alpha.ops.kernel.options import real
-from alpha.ops.kernel.views import broadcast_operands
 
 __all__ = ["atan2", "hypot", "logaddexp", "logaddexp2", "logit", "xlogy"]
 

@@ -17,6 +17,7 @@ from alpha.errors import ShapeError
 from alpha.ops.array.axes import axis_of
 from alpha.ops.array.layout import view as reshaped
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
+from alpha.ops.kernel.broadcasting import broadcast_operands
 from alpha.ops.kernel.casts import as_dtype
 from alpha.ops.kernel.elementwise import divide, multiply
 from alpha.ops.kernel.operands import BOOL
@@ -24,7 +25,6 @@ from alpha.ops.kernel.options import integer
 from alpha.ops.kernel.rows.reductions import around, extreme_axis1, truth_axis1
 from alpha.ops.kernel.rows.row_indices import places, put_rows
 from alpha.ops.kernel.sums import axes_of, sum_axes
-from alpha.ops.kernel.views import broadcast_operands
 from alpha.ops.math.comparison import compare, relate
 from alpha.ops.math.maximum_minimum import maximum, minimum
 from alpha.ops.reduction import extremes

@@ -14,13 +14,14 @@ from alpha.ops.array.axes import axis_of
 from alpha.ops.indexing.where import where
 from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
+from alpha.ops.kernel.broadcasting import broadcast_operands
 from alpha.ops.kernel.casts import as_dtype, require_floating
 from alpha.ops.kernel.elementwise import unless_zero
 from alpha.ops.kernel.operands import NUMBERS
 from alpha.ops.kernel.options import real
 from alpha.ops.kernel.rows.wide_sums import wide_sum_axes
 from alpha.ops.kernel.sums import axes_of, shape_without
-from alpha.ops.kernel.views import Shape, broadcast_operands
+from alpha.ops.kernel.views import Shape
 from alpha.ops.math.unary import abs as absolute
 from alpha.ops.math.unary import signum, square_root
 from alpha.ops.reduction.extremes import amax, amin

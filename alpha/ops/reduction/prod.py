@@ -12,14 +12,15 @@ from alpha.core.numerics import is_floating
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.ops.array.axes import axis_of
+from alpha.ops.kernel import broadcasting
 from alpha.ops.kernel import elementwise as ew
-from alpha.ops.kernel import views as broadcast
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
+from alpha.ops.kernel.broadcasting import broadcast_operands
 from alpha.ops.kernel.casts import as_dtype
 from alpha.ops.kernel.elementwise import elementwise, unless_zero
 from alpha.ops.kernel.rows.reductions import around, product_axis1
 from alpha.ops.kernel.sums import shape_without, sum_axes
-from alpha.ops.kernel.views import Shape, broadcast_operands
+from alpha.ops.kernel.views import Shape
 from alpha.ops.math.comparison import compare
 
 __all__ = ["prod"]
@@ -49,7 +50,7 @@ class Product(Function):
         rest = as_dtype(product_axis1(unless_zero(x, x, p=1.0)), X.dtype).reshape((A, 1, B))
         given = ew.multiply(dY.reshape((A, 1, B)), rest)
         count = as_dtype(sum_axes(zeros, (1,)), X.dtype)
-        given, x, count = (broadcast.broadcast_to(part, self.sizes) for part in (given, x, count))
+        given, x, count = (broadcasting.broadcast_to(part, self.sizes) for part in (given, x, count))
         return product_slope(given, x, count).reshape(X.shape)
 
 

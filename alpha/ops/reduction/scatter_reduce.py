@@ -15,10 +15,11 @@ from alpha.ops.indexing.gather_scatter import ScatterAdd, scatter, scatter_add, 
 from alpha.ops.indexing.parse_index import Places
 from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
+from alpha.ops.kernel.broadcasting import broadcast_operands
 from alpha.ops.kernel.casts import DType, as_dtype
 from alpha.ops.kernel.elementwise import unless_zero
 from alpha.ops.kernel.rows.row_indices import add_rows, put_rows, reduce_rows, take_rows
-from alpha.ops.kernel.views import View, broadcast_operands, read_view, write_view
+from alpha.ops.kernel.views import View, read_view, write_view
 from alpha.ops.math.comparison import compare
 from alpha.ops.math.division import floor_divide
 from alpha.ops.reduction.prod import product_slope

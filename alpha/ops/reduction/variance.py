@@ -11,12 +11,13 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel.arguments import check_arguments
+from alpha.ops.kernel.broadcasting import broadcast_operands
 from alpha.ops.kernel.casts import as_dtype, require_floating
 from alpha.ops.kernel.elementwise import unless_zero
 from alpha.ops.kernel.options import real
 from alpha.ops.kernel.rows.wide_sums import wide_sum_axes
 from alpha.ops.kernel.sums import axes_of, mean, shape_without
-from alpha.ops.kernel.views import Shape, broadcast_operands
+from alpha.ops.kernel.views import Shape
 from alpha.ops.math.unary import square_root
 
 __all__ = ["std", "std_mean", "var", "var_mean"]

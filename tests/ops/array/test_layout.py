@@ -14,7 +14,7 @@ from trials import trials
 import alpha
 import alpha.nn.functional as F
 from alpha import ShapeError, Tensor
-from alpha.ops.kernel.views import broadcast_axes
+from alpha.ops.kernel.broadcasting import broadcast_axes
 
 CASES: dict[str, Callable[[Tensor], Tensor]] = {
     "reshape": lambda x: x.reshape(3, 8) * 2.0,
