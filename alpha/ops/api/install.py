@@ -20,7 +20,7 @@ from alpha.ops.array import conversion, layout
 from alpha.ops.array.parts.boxes import SetBlock
 from alpha.ops.indexing import getitem_setitem, index_functions, where
 from alpha.ops.kernel.arguments import method_of, unchecked
-from alpha.ops.kernel.elementwise import in_place
+from alpha.ops.kernel.in_place import in_place
 from alpha.ops.kernel.operands import OPERANDS, beside, like
 from alpha.ops.kernel.views import View
 from alpha.ops.math import binary, bitwise, division, power, unary

@@ -13,7 +13,7 @@ from alpha.errors import ShapeError
 from alpha.ops.array.creation import device_of
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES
-from alpha.ops.kernel.elementwise import in_place, overwrite
+from alpha.ops.kernel.in_place import in_place, overwrite
 from alpha.ops.kernel.options import integer
 
 __all__ = ["tril", "triu"]

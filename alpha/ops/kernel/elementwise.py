@@ -6,8 +6,6 @@ makes a primitive on both devices. bfloat16 and float32 operands may meet (`resu
 what is computed with is float32. Operands `a`, `b`, `c` have the output's shape, or repeat along it (their shape is
 a suffix of the output's, as a bias's is); `p`, `q`, `r` are numbers. Broadcasting of other kinds is made
 by `broadcast_operands` first. Division by zero and overflow give infinities and NaN on both devices, without a warning.
-
-This file also has: what in-place forms of operators share: the class of one follows from the operator's own class.
 """
 
 from __future__ import annotations
@@ -34,7 +32,6 @@ from alpha.ops.kernel.casts import (
     widest_vector,
 )
 from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan, ScalarArg
-from alpha.ops.kernel.views import View, write_view
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 from alpha.runtime.cuda.array import ArrayForm
@@ -287,25 +284,3 @@ def activation(
         base: of the operators, for a first step of the gradient that they offer (alpha/autograd/first_step.py).
     """
     return Activation(name, forward, gradient, saves, base)
-
-
-def in_place(step: type[Function], written_as: str) -> type[Function]:
-    """An operator whose result is written into its first input; its `forward` asks `self.inplace`."""
-    return type(f"{step.__name__}InPlace", (step,), {"inplace": True, "written_as": written_as})
-
-
-def place(step: Function, X: Array) -> Array | None:
-    """Array for the result of an elementwise operator: its input X, or None for a new array."""
-    return X if step.inplace else None
-
-
-def kept(step: Function, X: Array) -> Array:
-    """Array that the gradient may read later: X, or its copy if X will be overwritten and a gradient is needed."""
-    return Tensor(X).device.copy(X) if step.inplace and True in step.needs_input_grad else X
-
-
-def overwrite(X: Array, Y: Array) -> Array:
-    """X with the values of Y, which has its shape and dtype."""
-    whole = View.whole(tuple(X.shape))
-    write_view(X, whole, Y, whole)
-    return X

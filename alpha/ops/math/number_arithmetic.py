@@ -9,7 +9,7 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel.casts import require_floating
-from alpha.ops.kernel.elementwise import kept, place
+from alpha.ops.kernel.in_place import kept, place
 
 
 class Affine(Function):

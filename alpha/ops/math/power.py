@@ -14,7 +14,8 @@ from alpha.errors import ShapeError, type_name
 from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel.broadcasting import broadcast_operands
 from alpha.ops.kernel.casts import result_type
-from alpha.ops.kernel.elementwise import elementwise, in_place, kept, place
+from alpha.ops.kernel.elementwise import elementwise
+from alpha.ops.kernel.in_place import in_place, kept, place
 from alpha.ops.kernel.operands import (
     NUMBERS,
     OPERANDS,

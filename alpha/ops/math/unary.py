@@ -24,7 +24,8 @@ from alpha.core.primitive import Array, Primitive
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import require_floating
-from alpha.ops.kernel.elementwise import Rule, divide, elementwise, kept, multiply, place
+from alpha.ops.kernel.elementwise import Rule, divide, elementwise, multiply
+from alpha.ops.kernel.in_place import kept, place
 from alpha.ops.kernel.operands import as_floating
 from alpha.ops.kernel.options import integer, real
 

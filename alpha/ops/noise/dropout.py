@@ -15,7 +15,7 @@ from alpha.core.rng import STREAM, Stream, stream_numbers
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.arguments import check_arguments
 from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, NUMBER_TYPES, as_dtype, as_float32, vector_width
-from alpha.ops.kernel.elementwise import in_place, overwrite
+from alpha.ops.kernel.in_place import in_place, overwrite
 from alpha.ops.kernel.options import real
 from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan, ScalarArg
 from alpha.ops.kernel.rectifier import IDENTITY, Rectifier, rectifier_of

@@ -26,8 +26,8 @@ from alpha.ops.kernel.casts import (
     stream_grid,
     vector_width,
 )
-from alpha.ops.kernel.elementwise import in_place, overwrite
 from alpha.ops.kernel.function_layer import FunctionLayer, function_layer
+from alpha.ops.kernel.in_place import in_place, overwrite
 from alpha.ops.kernel.options import FORMS
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, ScalarArg
 from alpha.ops.noise.dropout import check_probability, probability, threshold_of
