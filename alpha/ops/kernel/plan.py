@@ -1,4 +1,4 @@
-"""Plan of an operator on a GPU, decided before it runs: which kernels, on which grids, with which workspaces.
+"""Plan of an operator on a GPU, decided before it runs: its launches, of which kernels on which grids, and workspaces.
 
 A plan depends on sizes, dtypes and the GPU's properties and on no array, so it is made once for each problem and kept.
 
@@ -7,9 +7,6 @@ A plan depends on sizes, dtypes and the GPU's properties and on no array, so it 
     Y = plan.launch(device, {"X": X, "W": W})["Y"]
 
 Arrays have names: the operands, the outputs, and the workspaces, which live only while the plan is launched.
-
-This file also has: one launch of a plan: its kernel, its sizes, and the names of the arrays and numbers that it is
-given later.
 """
 
 from __future__ import annotations
