@@ -15,7 +15,8 @@ from alpha.errors import ShapeError
 from alpha.ops.array.axes import axes_of
 from alpha.ops.array.diagonals import diagonal as _diagonal
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
-from alpha.ops.kernel.operands import NUMBERS, promoted
+from alpha.ops.kernel.common_dtype import promoted
+from alpha.ops.kernel.operands import NUMBERS
 from alpha.ops.matmul.matmul import matmul
 from alpha.ops.matmul.matrix_powers import matrix_power
 from alpha.ops.matmul.products import cross as _cross

@@ -21,8 +21,8 @@ from alpha.ops.array.layout import view as reshaped
 from alpha.ops.kernel import sums as reduce
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, DType, as_dtype, as_float32, require_floating, vector_width
+from alpha.ops.kernel.common_dtype import as_floating
 from alpha.ops.kernel.function_layer import FunctionLayer, function_layer
-from alpha.ops.kernel.operands import as_floating
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan
 from alpha.ops.kernel.rows.reductions import around
 from alpha.ops.kernel.rows.row_tile import row_tile

@@ -19,7 +19,7 @@ from alpha.core.tensor import full as filled
 from alpha.ops.array.axes import lengths_of
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, DType
-from alpha.ops.kernel.operands import INT64
+from alpha.ops.kernel.common_dtype import INT64
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.kernel.views import View, write_view
 from alpha.runtime import Device, get_device

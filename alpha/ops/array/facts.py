@@ -14,7 +14,8 @@ from alpha.ops.array.axes import axis_of, lengths_of
 from alpha.ops.array.creation import ones_like
 from alpha.ops.array.layout import view as reshaped
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.operands import BOOL, NUMBERS, common_dtype, kind_of
+from alpha.ops.kernel.common_dtype import BOOL, common_dtype, kind_of
+from alpha.ops.kernel.operands import NUMBERS
 from alpha.ops.kernel.sums import sum as total
 
 

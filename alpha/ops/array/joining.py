@@ -14,7 +14,7 @@ from alpha.ops.array.layout import view as reshaped
 from alpha.ops.array.parts.assemble import Assemble, Piece
 from alpha.ops.array.parts.boxes import block_or_copy
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.operands import promoted
+from alpha.ops.kernel.common_dtype import promoted
 from alpha.ops.kernel.options import integer
 from alpha.ops.kernel.views import View
 

@@ -20,7 +20,7 @@ from alpha.core.tensor import Tensor, as_dtype
 from alpha.ops.array.creation import Size, Where, device_of, like, shape_of
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES
-from alpha.ops.kernel.operands import INT64
+from alpha.ops.kernel.common_dtype import INT64
 from alpha.ops.kernel.options import integer
 from alpha.runtime.recording import StepValue
 

@@ -26,8 +26,9 @@ from alpha.ops.indexing.getitem_setitem import SetPlaces, Take
 from alpha.ops.indexing.parse_index import Places
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import as_dtype
+from alpha.ops.kernel.common_dtype import kind_of
 from alpha.ops.kernel.in_place import in_place
-from alpha.ops.kernel.operands import NUMBERS, kind_of, like, operand_of
+from alpha.ops.kernel.operands import NUMBERS, like, operand_of
 from alpha.ops.kernel.options import real
 from alpha.ops.kernel.rows.reductions import around
 from alpha.ops.kernel.rows.row_indices import INT64, NO_PLACE, add_rows, places, take_rows

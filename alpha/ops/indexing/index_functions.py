@@ -25,7 +25,8 @@ from alpha.ops.indexing.parse_index import Places, parse, places_of
 from alpha.ops.indexing.where import masked_fill, with_mask
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.casts import as_dtype
-from alpha.ops.kernel.operands import BOOL, NUMBERS
+from alpha.ops.kernel.common_dtype import BOOL
+from alpha.ops.kernel.operands import NUMBERS
 from alpha.ops.kernel.options import integer
 from alpha.ops.kernel.rows.reductions import around
 from alpha.ops.kernel.rows.row_indices import INT64, NO_PLACE, places, put_rows

@@ -17,8 +17,9 @@ from alpha.ops.array.fill import check_fits, number_for
 from alpha.ops.indexing.gather_scatter import nonzero
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.broadcasting import broadcast_operands
+from alpha.ops.kernel.common_dtype import BOOL, common_dtype
 from alpha.ops.kernel.elementwise import elementwise
-from alpha.ops.kernel.operands import BOOL, NUMBERS, OPERANDS, common_dtype, like, operand_of, sum_to
+from alpha.ops.kernel.operands import NUMBERS, OPERANDS, like, operand_of, sum_to
 
 __all__ = ["masked_fill", "where"]
 

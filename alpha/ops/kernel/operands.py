@@ -1,32 +1,20 @@
-"""Operand beside a tensor in an operator of two: a number, an array or another tensor; and the way back to it.
-
-This file also has: the dtype in which tensors of several dtypes meet, by PyTorch's rules for the dtypes that Alpha has.
-
-Floating dtypes come before integers, integers before bools, and tensors with axes before 0-d tensors and numbers of the
-same kind. The wider one of two dtypes of a kind wins: float64 before float32 before bfloat16.
-
-This file also has: functions of two floating operands with broadcasting, whose gradients read the operands and the
-result.
-"""
+"""Operand beside a tensor in an operator of two: a number, an array or another tensor; and the way back to it."""
 
 from __future__ import annotations
 
-import functools
-from typing import Any, ClassVar
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from alpha.autograd.function import Function
 from alpha.core.numerics import FLOAT32, is_floating
-from alpha.core.primitive import Array, Primitive
+from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor, full, tensor
 from alpha.errors import type_name
-from alpha.ops.kernel.broadcasting import broadcast_operands
 from alpha.ops.kernel.casts import DType, as_dtype
+from alpha.ops.kernel.common_dtype import FLOAT64, common_dtype
 from alpha.ops.kernel.sums import sum_axes
 
-FLOAT64 = np.dtype(np.float64)
 Operand = tuple[tuple[int, ...], DType]  # the shape and dtype that its gradient has
 NUMBERS = (int, float, np.integer, np.floating, np.bool_, ml_dtypes.bfloat16)
 OPERANDS = (Tensor, *NUMBERS, np.ndarray, list)
@@ -79,97 +67,6 @@ def room_in(dtype: DType, first: Array) -> Array | None:
 def no_operand(operator: str, value: Any) -> TypeError:
     """The error for a value that is not one of `OPERANDS`."""
     return TypeError(f"{operator}: {type_name(value)} is no operand; a Tensor, a number or a numpy array is needed")
-
-
-BOOL, INT64 = np.dtype(np.bool_), np.dtype(np.int64)
-
-
-def kind_of(dtype: DType) -> int:
-    """0 for bools, 1 for integers, 2 for floating numbers."""
-    return 2 if is_floating(dtype) else int(dtype != BOOL)
-
-
-def as_floating(x: Tensor) -> Tensor:
-    """x itself if it is floating, else in float32."""
-    return x if is_floating(x.dtype) else x.astype(FLOAT32)
-
-
-def promoted(*operands: Tensor) -> list[Tensor]:
-    """The tensors in their common dtype; gradients flow back to floating ones."""
-    dtype = common_dtype(*operands)
-    return [x if x.dtype == dtype else x.astype(dtype) for x in operands]
-
-
-def common_dtype(*operands: Any) -> DType:
-    """The common dtype of tensors and Python numbers."""
-    groups: list[list[DType]] = [[], [], []]  # of tensors with axes, of 0-d tensors, of numbers
-    for operand in operands:
-        if isinstance(operand, Tensor):
-            groups[0 if operand.ndim else 1].append(operand.dtype)
-        else:
-            groups[2].append(_number_dtype(operand))
-    result: DType | None = None
-    for dtypes in groups:
-        if dtypes:
-            met = functools.reduce(_pair, dtypes)
-            if result is None or kind_of(met) > kind_of(result):
-                result = met
-    assert result is not None, "no operands"
-    return result
-
-
-def _number_dtype(number: Any) -> DType:
-    if isinstance(number, (bool, np.bool_)):
-        return BOOL
-    return INT64 if isinstance(number, (int, np.integer)) else FLOAT32
-
-
-def _pair(a: DType, b: DType) -> DType:
-    if a == b:
-        return a
-    if kind_of(a) != kind_of(b):
-        return a if kind_of(a) > kind_of(b) else b
-    if kind_of(a) == 2:
-        return FLOAT64 if FLOAT64 in (a, b) else FLOAT32
-    return np.promote_types(a, b)
-
-
-class OfTwo(Function):
-    """A function of two operands   A (...), B (...) -> the broadcast shape"""
-
-    operator: ClassVar[str]
-    primitive: ClassVar[Primitive]
-    numbers: ClassVar[dict[str, float]] = {}  # that the primitive and its slopes take
-
-    def forward(self, A: Array, B: Array) -> Array:
-        self.operands = operand_of(A), operand_of(B)
-        Y = self.run(self.primitive, A, B)
-        self.save(A, B, Y)
-        return Y
-
-    def backward(self, dY: Array) -> Any:
-        slopes = zip(self.slopes(dY, *self.saved), self.operands, self.needs_input_grad, strict=True)
-        return tuple(sum_to(slope(), operand) if needed else None for slope, operand, needed in slopes)
-
-    def slopes(self, dY: Array, A: Array, B: Array, Y: Array) -> Any:
-        """Functions that compute the gradient of A and that of B, both of the shape of dY."""
-        raise NotImplementedError
-
-    def run(self, primitive: Primitive, *operands: Array) -> Array:
-        """A primitive of operands that are broadcast."""
-        result: Array = primitive(*broadcast_operands(self.operator, *operands), **self.numbers)
-        return result
-
-
-def floating_pair(operator: str, x: Tensor, other: Any) -> list[Tensor]:
-    """x and what stands beside it, a tensor, an array or a number, as floating tensors of one dtype."""
-    if isinstance(other, NUMBERS) or (is_floating(x.dtype) and isinstance(other, (np.ndarray, list))):
-        x = as_floating(x)
-        other = like(x, other)
-    pair = x, beside(operator, x, other)
-    if not any(is_floating(operand.dtype) for operand in pair):
-        return [as_floating(operand) for operand in pair]  # not of their common dtype, in which -1 may be 255
-    return promoted(*pair)
 
 
 def beside(operator: str, x: Tensor, other: Any) -> Tensor:

@@ -7,7 +7,8 @@ from typing import Any
 from alpha.core.numerics import is_floating
 from alpha.core.tensor import Tensor, full
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.operands import BOOL, OPERANDS, beside, no_operand
+from alpha.ops.kernel.common_dtype import BOOL
+from alpha.ops.kernel.operands import OPERANDS, beside, no_operand
 from alpha.ops.math.integers import combined, integral
 
 __all__ = [

@@ -12,8 +12,10 @@ from alpha.core.numerics import is_floating
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
+from alpha.ops.kernel.common_dtype import BOOL, common_dtype
 from alpha.ops.kernel.elementwise import elementwise
-from alpha.ops.kernel.operands import BOOL, NUMBERS, OfTwo, common_dtype, like
+from alpha.ops.kernel.of_two import OfTwo
+from alpha.ops.kernel.operands import NUMBERS, like
 from alpha.ops.math.maximum_minimum import larger, smaller
 
 __all__ = ["clamp", "clamp_max", "clamp_min"]

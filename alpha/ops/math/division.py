@@ -13,7 +13,8 @@ from alpha.core.tensor import Tensor
 from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.broadcasting import broadcast_operands
-from alpha.ops.kernel.operands import NUMBERS, beside, like, operand_of, promoted, sum_to
+from alpha.ops.kernel.common_dtype import promoted
+from alpha.ops.kernel.operands import NUMBERS, beside, like, operand_of, sum_to
 from alpha.ops.math.integers import combine, combined, integral
 
 __all__ = ["floor_divide", "fmod", "remainder"]

@@ -18,7 +18,7 @@ from alpha.core.tensor import Tensor
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.broadcasting import broadcast_operands
 from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, DType
-from alpha.ops.kernel.operands import BOOL, promoted
+from alpha.ops.kernel.common_dtype import BOOL, promoted
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan
 from alpha.ops.math.unary import abs
 from alpha.runtime.cpu import empty as cpu_empty

@@ -15,9 +15,10 @@ from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.broadcasting import broadcast_operands
 from alpha.ops.kernel.casts import require_floating
+from alpha.ops.kernel.common_dtype import BOOL, promoted
 from alpha.ops.kernel.elementwise import elementwise
 from alpha.ops.kernel.in_place import in_place, kept, place
-from alpha.ops.kernel.operands import BOOL, NUMBERS, operand_of, promoted, sum_to
+from alpha.ops.kernel.operands import NUMBERS, operand_of, sum_to
 from alpha.ops.kernel.options import real
 from alpha.ops.math.binary import add, mul
 from alpha.ops.math.integers import integral

@@ -12,8 +12,10 @@ from alpha.core.primitive import Array, Primitive
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.broadcasting import broadcast_operands
+from alpha.ops.kernel.common_dtype import promoted
 from alpha.ops.kernel.elementwise import elementwise
-from alpha.ops.kernel.operands import OfTwo, operand_of, promoted, sum_to
+from alpha.ops.kernel.of_two import OfTwo
+from alpha.ops.kernel.operands import operand_of, sum_to
 
 __all__ = ["fmax", "fmin", "maximum", "minimum"]
 

@@ -14,19 +14,10 @@ from alpha.errors import ShapeError, type_name
 from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel.broadcasting import broadcast_operands
 from alpha.ops.kernel.casts import result_type
+from alpha.ops.kernel.common_dtype import common_dtype
 from alpha.ops.kernel.elementwise import elementwise
 from alpha.ops.kernel.in_place import in_place, kept, place
-from alpha.ops.kernel.operands import (
-    NUMBERS,
-    OPERANDS,
-    beside,
-    common_dtype,
-    like,
-    operand_of,
-    room_in,
-    sum_to,
-    without_axes,
-)
+from alpha.ops.kernel.operands import NUMBERS, OPERANDS, beside, like, operand_of, room_in, sum_to, without_axes
 from alpha.ops.math.integers import combined, integral
 from alpha.ops.math.unary import square_root
 from alpha.ops.math.written_results import written

@@ -11,7 +11,7 @@ from alpha.core.tensor import Tensor
 from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.elementwise import elementwise
-from alpha.ops.kernel.operands import OfTwo, floating_pair
+from alpha.ops.kernel.of_two import OfTwo, floating_pair
 from alpha.ops.math.comparison import relate
 
 __all__ = ["copysign", "heaviside"]

@@ -11,8 +11,9 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.broadcasting import broadcast_operands
+from alpha.ops.kernel.common_dtype import as_floating, common_dtype, promoted
 from alpha.ops.kernel.elementwise import activation, affine, divide, elementwise, multiply
-from alpha.ops.kernel.operands import OfTwo, as_floating, common_dtype, floating_pair, promoted
+from alpha.ops.kernel.of_two import OfTwo, floating_pair
 from alpha.ops.kernel.options import real
 
 __all__ = ["atan2", "hypot", "logaddexp", "logaddexp2", "logit", "xlogy"]

@@ -24,9 +24,9 @@ from alpha.core.primitive import Array, Primitive
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import require_floating
+from alpha.ops.kernel.common_dtype import as_floating
 from alpha.ops.kernel.elementwise import Rule, divide, elementwise, multiply
 from alpha.ops.kernel.in_place import kept, place
-from alpha.ops.kernel.operands import as_floating
 from alpha.ops.kernel.options import integer, real
 
 # beside `exp`, `log` and `sqrt`, which are of alpha alone

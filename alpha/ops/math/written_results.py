@@ -5,7 +5,7 @@ from __future__ import annotations
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.indexing.getitem_setitem import set_item
-from alpha.ops.kernel.operands import kind_of
+from alpha.ops.kernel.common_dtype import kind_of
 
 
 def check_holds(operator: str, x: Tensor, result: Tensor) -> None:

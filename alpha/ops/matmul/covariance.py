@@ -7,7 +7,7 @@ from alpha.errors import ShapeError
 from alpha.ops.array.diagonals import diag
 from alpha.ops.array.layout import view as reshaped
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
-from alpha.ops.kernel.operands import as_floating
+from alpha.ops.kernel.common_dtype import as_floating
 from alpha.ops.kernel.options import real
 from alpha.ops.math.clamp import clamp
 from alpha.ops.matmul.matmul import matmul

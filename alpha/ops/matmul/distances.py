@@ -16,8 +16,9 @@ from alpha.ops.array.creation import arange
 from alpha.ops.indexing.gather_scatter import index_select
 from alpha.ops.indexing.where import masked_fill, where
 from alpha.ops.kernel.arguments import check_arguments, unchecked
+from alpha.ops.kernel.common_dtype import promoted
 from alpha.ops.kernel.function_layer import FunctionLayer, function_layer
-from alpha.ops.kernel.operands import NUMBERS, promoted
+from alpha.ops.kernel.operands import NUMBERS
 from alpha.ops.kernel.options import real
 from alpha.ops.math.clamp import clamp
 from alpha.ops.math.unary import abs as absolute

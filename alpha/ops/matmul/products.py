@@ -14,7 +14,7 @@ from alpha.ops.array.axes import axes_of, axis_of, permute, roll
 from alpha.ops.array.layout import view as reshaped
 from alpha.ops.indexing.where import masked_fill
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
-from alpha.ops.kernel.operands import promoted
+from alpha.ops.kernel.common_dtype import promoted
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.math.binary import mul
 from alpha.ops.matmul.matmul import matmul

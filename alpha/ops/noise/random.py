@@ -23,7 +23,7 @@ from alpha.ops.array.random_tensors import INTEGERS, UNIFORM, drawn, random_inte
 from alpha.ops.indexing.gather_scatter import scatter
 from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import check_arguments, unchecked
-from alpha.ops.kernel.operands import INT64
+from alpha.ops.kernel.common_dtype import INT64
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.math.unary import round as rounded
 from alpha.ops.noise.distributions import exponential, standard_numbers

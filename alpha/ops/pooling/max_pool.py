@@ -16,7 +16,7 @@ from alpha.core.tensor import Tensor
 from alpha.ops.conv2d.magnitudes import magnitude_parts, needs_magnitude
 from alpha.ops.kernel.arguments import check_arguments
 from alpha.ops.kernel.casts import BLOCK, NUMBER_TYPES, as_dtype, as_float32, vector_width
-from alpha.ops.kernel.operands import INT64
+from alpha.ops.kernel.common_dtype import INT64
 from alpha.ops.kernel.options import Lengths
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan
 from alpha.ops.kernel.rectifier import IDENTITY, Rectified, Rectifier, RectifierFunction, RectifierStep

@@ -12,7 +12,7 @@ from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import lengths_of
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.operands import INT64
+from alpha.ops.kernel.common_dtype import INT64
 from alpha.ops.kernel.options import FORMS, Lengths, lengths
 from alpha.ops.kernel.rows.row_indices import places, put_rows, take_rows
 from alpha.ops.pooling.pool_shape import image_sizes

@@ -16,7 +16,7 @@ from alpha.ops.array.layout import view as reshaped
 from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments, unchecked
 from alpha.ops.kernel.casts import as_dtype
-from alpha.ops.kernel.operands import INT64
+from alpha.ops.kernel.common_dtype import INT64
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.kernel.rows.row_indices import add_rows
 from alpha.ops.math.comparison import relate

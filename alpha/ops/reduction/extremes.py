@@ -19,8 +19,8 @@ from alpha.ops.array.layout import view as reshaped
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.broadcasting import broadcast_operands
 from alpha.ops.kernel.casts import as_dtype
+from alpha.ops.kernel.common_dtype import BOOL
 from alpha.ops.kernel.elementwise import divide, multiply
-from alpha.ops.kernel.operands import BOOL
 from alpha.ops.kernel.options import integer
 from alpha.ops.kernel.rows.reductions import around, extreme_axis1, truth_axis1
 from alpha.ops.kernel.rows.row_indices import places, put_rows

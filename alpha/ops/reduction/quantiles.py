@@ -20,8 +20,8 @@ from alpha.ops.indexing.gather_scatter import gather, index_select
 from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import as_dtype
+from alpha.ops.kernel.common_dtype import INT64
 from alpha.ops.kernel.elementwise import divide, elementwise, multiply
-from alpha.ops.kernel.operands import INT64
 from alpha.ops.kernel.options import integer, real
 from alpha.ops.kernel.sums import sum, sum_axes
 from alpha.ops.math.clamp import clamp

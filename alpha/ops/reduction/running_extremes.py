@@ -15,7 +15,7 @@ from alpha.ops.array.axes import axis_of
 from alpha.ops.indexing.gather_scatter import gather
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, as_dtype, as_float32
-from alpha.ops.kernel.operands import INT64
+from alpha.ops.kernel.common_dtype import INT64
 from alpha.ops.kernel.rows.reductions import around
 from alpha.ops.reduction.scan import Sizes
 

@@ -17,7 +17,7 @@ from alpha.ops.array.axes import axis_of
 from alpha.ops.array.joining import cat
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, DType, as_dtype, as_float32, vector_width, widest_vector
-from alpha.ops.kernel.operands import BOOL
+from alpha.ops.kernel.common_dtype import BOOL
 from alpha.ops.kernel.options import integer
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan
 from alpha.ops.kernel.rows.reductions import around

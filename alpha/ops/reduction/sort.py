@@ -22,7 +22,8 @@ from alpha.ops.array.layout import view as reshaped
 from alpha.ops.indexing.gather_scatter import gather, index_add, index_select, scatter
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, as_float32
-from alpha.ops.kernel.operands import BOOL, INT64, NUMBERS, common_dtype, promoted
+from alpha.ops.kernel.common_dtype import BOOL, INT64, common_dtype, promoted
+from alpha.ops.kernel.operands import NUMBERS
 from alpha.ops.kernel.options import integer
 from alpha.ops.kernel.rows.reductions import around
 from alpha.ops.kernel.rows.row_indices import places, take_rows

@@ -11,7 +11,7 @@ from alpha.ops.array.creation import ones
 from alpha.ops.array.layout import view as reshaped
 from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
-from alpha.ops.kernel.operands import BOOL, FLOAT64
+from alpha.ops.kernel.common_dtype import BOOL, FLOAT64
 from alpha.ops.kernel.options import real
 from alpha.ops.matmul.matmul import matmul, products
 from alpha.ops.noise.dropout import check_probability, dropout

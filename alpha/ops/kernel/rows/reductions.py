@@ -10,7 +10,7 @@ import numpy as np
 
 from alpha.core.primitive import Array, primitive
 from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, DType, as_float32
-from alpha.ops.kernel.operands import BOOL, INT64
+from alpha.ops.kernel.common_dtype import BOOL, INT64
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan
 from alpha.ops.kernel.rows.row_tile import RowTile
 from alpha.ops.kernel.sums import column_block, column_splits, sum_dtype, tile_of_rows
