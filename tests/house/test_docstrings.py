@@ -84,6 +84,14 @@ def test_docstrings_begin_with_a_verb_or_a_noun(folder: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_a_file_has_one_subject() -> None:
+    """The docstring of a module says what the file is, and lists no second subject."""
+    paths = sorted(ROOT.joinpath("alpha").glob("**/*.py"))
+    assert paths
+    docstrings = {str(path): ast.get_docstring(ast.parse(path.read_text())) or "" for path in paths}
+    assert not [path for path, text in docstrings.items() if "this file also has" in " ".join(text.lower().split())]
+
+
 @pytest.mark.parametrize("place", ["module", "class", "method", "function", "coroutine"])
 @pytest.mark.parametrize("text", ["What x is.", "Whether it holds.", "Of the rows.", "Its length.", "rows of x."])
 def test_a_fragment_is_found_in_every_place(text: str, place: str) -> None:
