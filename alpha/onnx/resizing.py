@@ -10,7 +10,8 @@ import numpy as np
 
 from alpha.core.tensor import Tensor
 from alpha.nn import functional as F
-from alpha.ops.image.interpolate import MODES, Interpolate, Resampling, sparse
+from alpha.ops.image.interpolate import MODES, Interpolate
+from alpha.ops.image.resampling import Resampling, sparse
 
 FLOAT = np.float32  # in which ONNX has the factors, and onnxruntime computes places and lengths
 

@@ -319,7 +319,7 @@ class Optimizer:
     def _update(self, group: Group, ready: list[Tensor]) -> None:
         """Update parameters of one age, device and dtype. What may change between steps is read in a `StepValue`.
 
-        Fused updates, and others that are given to `make` of `alpha.ops.kernel.multi_tensor`, wait until all groups
+        Fused updates, and others that are given to `make` of `alpha.ops.kernel.tables.deferred`, wait until all groups
         are ready.
         """
         raise TypeError(f"{self._name} defines no update")

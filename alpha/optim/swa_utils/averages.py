@@ -10,7 +10,8 @@ from alpha.autograd.grad_mode import no_grad
 from alpha.autograd.versions import array_of
 from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor
-from alpha.ops.kernel.multi_tensor import chunk_table, in_chunks
+from alpha.ops.kernel.tables.chunk_tables import chunk_table
+from alpha.ops.kernel.tables.multi_tensor import in_chunks
 from alpha.optim.lr_scheduler.base import between
 
 
