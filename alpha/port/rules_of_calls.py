@@ -206,12 +206,13 @@ class CallRules:
             return
         told = {1, 2, 3, -1, -2, -3} if kind in (*RANKS, "picture", "picture?") else {2, 3, -1, -2}
         if set(axes) & told:
-            numbers = [OF_PICTURE.get(axis) if kind == "picture" else axis_here(axis, kind) for axis in axes]
+            one = kind in ("picture", "picture?")
+            numbers = [OF_PICTURE.get(axis) if one else axis_here(axis, kind) for axis in axes]
             written = ", ".join(number or str(axis) for number, axis in zip(numbers, axes, strict=True))
             self._facts.report(
                 node,
                 "the last axis is the channels, so this exchanges other axes: "
-                f"write {written} for {axes_of_kind(kind)}",
+                f"write {written} for {'(H, W, C)' if one else axes_of_kind(kind)}",
                 known=kind in KNOWN_KINDS,
             )
 

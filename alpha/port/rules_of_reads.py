@@ -6,7 +6,16 @@ import ast
 import re
 from typing import Any
 
-from alpha.port.expressions import are_maps, are_sides, are_slices, axis_read, measured_tensor, reads_shape
+from alpha.port.expressions import (
+    are_maps,
+    are_sides,
+    are_slices,
+    axes_of_kind,
+    axis_read,
+    measured_tensor,
+    name_of_kind,
+    reads_shape,
+)
 from alpha.port.program_facts import KNOWN_KINDS, OF_PICTURE, Facts
 from alpha.port.tensor_kinds import (
     CHANNELS,
@@ -87,6 +96,10 @@ class ReadRules:
             return
         if kind == "filter?":
             self._facts.report(node, "a filter is (out, height, width, in): write shape[1:3]", known=True)
+        elif kind in ("signal", "volume"):
+            if begin == 2:
+                form = f"the axes of a {name_of_kind(kind)} are {axes_of_kind(kind)}"
+                self._facts.report(node, f"{form}: write shape[1:{RANKS[kind] - 1}]", known=True)
         elif kind in ("map", "map?") or begin == 2:
             self._facts.report(
                 node,

@@ -95,6 +95,7 @@ OF_SEQUENCES = {
     "y.transpose(1, 2)": "change: a sequence is (N, L, C) already: leave it out",
     "self.fc(y.permute(0, 2, 1))": "change: a sequence is (N, L, C) already: leave it out",
     "y.size(2)": "change: axis 2 of (N, C, L) is the positions: write axis 1",
+    "y.shape[2:]": "change: the axes of a sequence are (N, L, C): write shape[1:2]",
     "y.shape[1]": "change: axis 1 of (N, C, L) is the channels: write axis -1",
     "y.flip(-1)": "change: the last axis is the channels, .. write 1 for (N, L, C)",
     "F.pad(y, (2, 0))": "change: numbers are for the last axis first, .. (0, 0) if they are not padded",
@@ -109,6 +110,7 @@ OF_VOLUMES = {
     "y.mean((2, 3, 4))": "change: the axes of a volume are (N, D, H, W, C): write (1, 2, 3)",
     "y[:, :, 0]": "change: the axes begin with 1 behind the batch: write [:, slices, rows, columns]",
     "y.chunk(2, 1)": "change: axis 1 of (N, C, D, H, W) is the channels: write -1",
+    "y.shape[2:]": "change: the axes of a volume are (N, D, H, W, C): write shape[1:4]",
     "y.size(4)": "change: axis 4 of (N, C, D, H, W) is the columns: write axis 3",
     "y.flip(2)": "change: the last axis is the channels, .. write 1 for (N, D, H, W, C)",
     "F.avg_pool3d(y, 2).shape[-1]": "change: axis -1 of (N, C, D, H, W) is the columns: write axis 3",
@@ -118,6 +120,7 @@ OF_VOLUMES = {
 OF_PICTURES = {
     "y.mean(0)": "change: a picture is (H, W, C): write -1",
     "y.size(1)": "change: a picture is (H, W, C): write axis 0",
+    "y.flip(1)": "change: the last axis is the channels, .. write 0 for (H, W, C)",
     "y[:, 1:]": "change: a picture is (H, W, C): write [rows, columns, channels]",
     "y.permute(1, 2, 0)": "look: a picture is (H, W, C) already: leave it out",
 }
@@ -226,6 +229,10 @@ PROGRAMS = {
         "look: axis 1 .. is the channels: write -1, if it is one",
     ),
     "resnet18": ("net = models.resnet18()\n", "change: write alpha.models.torchvision.resnet18"),
+    "mirror of a transform": (
+        "class Mirror:\n    def __call__(self, img):\n        return img.flip(-1)\n",
+        "look: the last axis is the channels, .. write 1 for (H, W, C)",
+    ),
     "rows of a Cutout": (
         "class Cutout:\n    def __call__(self, img):\n        h = img.size(1)\n",
         "change: the rows of (N, H, W, C) are axis 1, of a picture (H, W, C) axis 0",
