@@ -1,4 +1,4 @@
-// Random numbers of a Philox stream, those of alpha/ops/array/random_tensors.py: uniform ones, normal ones, or integers.
+// Random numbers of a Philox stream (alpha/ops/array/random_tensors.py): uniform ones, normal ones, or integers.
 //
 // KIND 0: low + scale u, u in [0, 1) of 24 bits. KIND 1: low + scale z by Box-Muller. KIND 2: low + floor(scale
 // w / 2^32). A thread draws one Philox block: four words for four neighbours, of which KIND 1 uses two for two.

@@ -87,7 +87,7 @@ def test_every_place_that_counts_a_write_is_reached_by_a_way() -> None:
     """Another place needs a way of `WAYS`, or a word here of what it writes."""
     known = {
         "function.give": "mul_",
-        "parts.write": "by a part",
+        "copied_parts.write": "by a part",
         "module.load_state_dict": "loaded",
         "init._write": "nn.init",
         "optimizer._run": "a longer optimizer",

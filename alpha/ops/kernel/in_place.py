@@ -1,4 +1,4 @@
-"""In-place forms of operators: the class of one follows from the operator's own class."""
+"""Forms of operators that write in place: the class of one follows from the operator's own class."""
 
 from __future__ import annotations
 
