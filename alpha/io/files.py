@@ -62,7 +62,7 @@ def _named(path: Path) -> str:
 
 
 def _reason(error: OSError | ValueError) -> str:
-    """Why a file cannot be used: what the system says, or that the path is none, as with a zero in it."""
+    """Reason that a file cannot be used: what the system says, or that the path is none, as with a zero in it."""
     return getattr(error, "strerror", None) or str(error)
 
 
