@@ -274,5 +274,8 @@ def test_the_command_lists_lines_and_counts(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "old.py").write_text("print 'x'\n")
     assert main([str(tmp_path / "old.py")]) == 2
     assert "line 1: is no program of Python 3" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert main([str(tmp_path / "empty")]) == 2
+    assert "empty: there is no program, a file that ends in .py" in capsys.readouterr().err
     with pytest.raises(NotAProgram):
         read_program("x = (")
