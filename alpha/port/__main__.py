@@ -12,8 +12,8 @@ from alpha.port.program import read_program
 from alpha.train.commands.command_line import Parser, command, path
 
 DESCRIPTION = (
-    "Read a program of PyTorch, and list by line what must change in it, and why; it is neither run nor changed. Images "
-    "are (N, H, W, C) in Alpha, so an axis by its number means another one; docs/from_pytorch.md has the table."
+    "Read a program of PyTorch, and list by line what must change in it, and why; it is neither run nor changed. "
+    "Images are (N, H, W, C) in Alpha, so an axis by its number means another one; docs/from_pytorch.md has the table."
 )
 
 
