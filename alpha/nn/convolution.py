@@ -30,6 +30,7 @@ class _Layer(Module):
         bias: (out_channels,) or None.
     """
 
+    _uncalled = ("_apply", "_conv_forward")
     _filters = ("weight",)
     rank: ClassVar[int]
     fewest: ClassVar[int] = 1
@@ -65,8 +66,6 @@ class _Layer(Module):
             offered = ", ".join(map(repr, PADDING_MODES))
             raise ValueError(f"{type(self).__name__}: padding_mode={padding_mode!r} is not one of {offered}")
         return padding_mode
-
-    _uncalled = ("_apply", "_conv_forward")
 
     def _draw(self, weight: tuple[int, ...], bias: bool) -> None:
         """Draw the parameters; a fan counts the taps of one output channel of a convolution."""

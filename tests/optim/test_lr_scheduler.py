@@ -82,6 +82,27 @@ def test_a_get_lr_of_ones_own_gives_the_first_rates_too(name: str) -> None:
     np.testing.assert_allclose(found[1], found[0], rtol=1e-12)
 
 
+class Below:
+    """The room of the schedules, in which each class is a subclass that changes nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return type(name, (getattr(lr_scheduler, name),), {"__module__": __name__})
+
+
+@pytest.mark.parametrize(("row", "make"), SETTINGS)
+@pytest.mark.filterwarnings("error")
+def test_a_subclass_that_changes_nothing_has_the_rates_and_the_state_of_its_class(row: ScheduleRow, make: Make) -> None:
+    pairs = [
+        (given, make(room, given)) for room in (lr_scheduler, Below()) for given in [optimizer(0.3, 1.0, momentum=0.9)]
+    ]
+    for number in range(STEPS):
+        assert rates(pairs[0][0]) == rates(pairs[1][0])
+        assert json.dumps(pairs[0][1].state_dict()) == json.dumps(pairs[1][1].state_dict())
+        for given, schedule in pairs:
+            given.step()
+            row.step(schedule, number)
+
+
 class WarmUp(optim.LRScheduler):
     """Rises to the first rate, slower with each call of `slow`."""
 

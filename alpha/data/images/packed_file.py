@@ -312,11 +312,10 @@ def part_of(path: Path) -> Iterator[Part | None]:
         if not _is_at(file, name):
             yield None
             return
-        if any(start := file.read(len(_MAGIC))) and not _MAGIC.startswith(
-            start
-        ):  # one that is not whole has zeros there
+        start = file.read(len(_MAGIC))
+        if any(start) and not _MAGIC.startswith(start):  # a packed file that is not whole has zeros there
             raise DataError(
-                f"{shown(name)}: is to be written under this name first, and is the file of somebody else; "
+                f"{shown(name)}: is the name under which the file is written first, and has a file of another kind; "
                 "give another path=, or remove it"
             )
         part = Part(path, name, file)

@@ -29,12 +29,14 @@ class LRScheduler:
     of its attributes that are numbers, texts, or lists, tuples and dicts of these.
 
     Alpha's schedules name the rules of their arguments and of their other numbers in `rules`, and define `_lr` or
-    `get_lr`. In `per_group` they name their lists of one value per group, and the arguments that they come from.
+    `get_lr`. In `per_group` they name their lists of one value per group, and the arguments that they come from; in
+    `functions` attributes that hold a function or None, which no state has.
     """
 
     _begins = False  # while the rates of the first step are set
     rules: ClassVar[Mapping[str, Rule]] = {}
     per_group: ClassVar[Mapping[str, str]] = {}
+    functions: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         self._take_optimizer(optimizer)
@@ -186,7 +188,7 @@ class LRScheduler:
         """Attributes of a program's own subclass by name, without functions."""
         if _is_alphas(type(self)):
             return {}
-        known = {"optimizer", "base_lrs", "last_epoch", "_last_lr", *self.rules, *self.per_group}
+        known = {"optimizer", "base_lrs", "last_epoch", "_last_lr", *self.rules, *self.per_group, *self.functions}
         return {name: value for name, value in vars(self).items() if name not in known and not _is_code(value)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

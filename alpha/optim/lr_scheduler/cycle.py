@@ -96,6 +96,7 @@ class CyclicLR(_MomentumCycle):
     scale_mode: str
     base_momentums: list[float]
     max_momentums: list[float]
+    functions = ("_scale_fn",)
 
     def __init__(
         self,
