@@ -148,6 +148,8 @@ def _walk(
         if not output._requires_grad:
             raise GradientError("backward: the tensor does not require a gradient")
         root = output._node or output
+        if isinstance(root, Function):
+            root.gradient_is_seen = True
         forget_magnitude(grad)  # the user may have written to it
         if targets is None or root in targets.path:
             arrive(root, grad, owned=False)
@@ -229,6 +231,9 @@ class Targets:
     def __init__(self, outputs: Iterable[Tensor], targets: Iterable[Tensor]) -> None:
         self.found: dict[Function | Tensor, Array | None] = dict.fromkeys(t._node or t for t in targets)
         self.path: set[Function | Tensor] = set(self.found)
+        for node in self.found:
+            if isinstance(node, Function):
+                node.gradient_is_seen = True
         self.through: set[Function] = set()
         left = [output._node for output in outputs if output._node is not None]
         met = set(left)

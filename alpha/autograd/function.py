@@ -89,6 +89,7 @@ class Function:
     behind: FirstStep | None = None  # that step, while `backward` may take it
     begun: FirstStep | None = None  # the first step of this function, if it was taken already
     recorded_uses = 0  # of the output, by functions that may give it a gradient
+    gradient_is_seen = False  # whether a backward pass was asked for that of the output, or began with it
     lends = False  # whether a gradient that it returns may be memory that somebody else holds
     output_is_kept = False  # whether another function has saved the output; noted in the memory modes below "fast"
     keeps_own_output = False  # whether the output stays for its own gradient, or will take the place of an input

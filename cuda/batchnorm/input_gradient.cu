@@ -12,13 +12,13 @@
 // BEHIND 0 | 1, which needs X; MAGNITUDE 1: `magnitude` gets the bits of the largest finite magnitude of dX, see
 // fp16_terms.cuh, and the blocks meet in two words `state`, which are 0 before and again at the end; else 0. HALF 1
 // (MAGNITUDE 0, VECTOR above 1): `half` (R, C) gets dX in fp16, by the scale of `limit`, a limit of its magnitudes
-// (gradient_sums.cuh); else 0. Y_HALF as above.
+// (gradient_sums.cuh); HALF 2: and dX is not written; else 0. Y_HALF as above.
 #include "batchnorm/half.cuh"
 #include "batchnorm/input_gradient.cuh"
 #include "batchnorm/kept_output.cuh"
 #include "common/largest.cuh"
 
-constexpr bool BEHIND = ALPHA_BEHIND, MAGNITUDE = ALPHA_MAGNITUDE, HALF = ALPHA_HALF;
+constexpr bool BEHIND = ALPHA_BEHIND, MAGNITUDE = ALPHA_MAGNITUDE, HALF = ALPHA_HALF, ALONE = ALPHA_HALF == 2;
 
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     input_gradient(T* __restrict__ dX, unsigned* magnitude, unsigned* state, const T* __restrict__ dY,
@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
         if (BEHIND) g.v[i] = behind.gradient(g.v[i], row.x.v[i]);
         if (MAGNITUDE) largest = max(largest, finite_magnitude(g.v[i]));
       }
-      store_pack(dX + size_t(r) * C + c, g);
+      if constexpr (!ALONE) store_pack(dX + size_t(r) * C + c, g);
       if constexpr (HALF) store_half(half + size_t(r) * C + c, g, scale);
     });
   }

@@ -197,16 +197,13 @@ def test_times_that_were_measured_are_those_of_the_page(scaling: SimpleNamespace
     page = (ROOT / "docs" / "benchmarks.md").read_text()
     titles = {"resnet18": "ResNet18", "resnet34": "ResNet34", "vgg16": "VGG16", "vgg19": "VGG19"}
     busy = page.split("## H200: how busy the GPU is")[1].split("\n## ")[0]
-    large = page.split("128x128 at batch 256, 12 steps per epoch:")[1].split("\n## ")[0]
+    large = page.split("Alpha's steps in ms on 2026-11-22")[1].split("\n## ")[0]
     for (name, size), times in scaling.networks.STEP_MS.items():
         for precision, ms in zip(scaling.networks.PRECISIONS, times, strict=True):
             assert scaling.networks.measured_ms(name, size, precision) == ms
-        if size == 32:
-            (line,) = re.findall(rf"^\| {titles[name]} \|(.*)", busy, re.M)
-            assert [float(cell.split(",")[0]) for cell in line.split("|")[:3]] == list(times)
-        else:
-            lines = re.findall(rf"^\| {titles[name]} \| \w+ \| ([\d.]+) /", large, re.M)
-            assert [float(ms) for ms in lines] == list(times)
+        row, table = (titles[name], busy) if size == 32 else (f"{titles[name]}, {size}x{size}", large)
+        (line,) = re.findall(rf"^\| {row} \|(.*)", table, re.M)
+        assert [float(cell.split(",")[0]) for cell in line.split("|")[:3]] == list(times)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import numpy as np
 from alpha.core.primitive import REGISTRY, Array
 from alpha.ops.conv2d.channel_statistics import StatisticsArguments
 from alpha.ops.conv2d.magnitudes import HALVES
+from alpha.ops.conv2d.problem import Given
 from alpha.ops.kernel.casts import HalfAlone
 from alpha.ops.kernel.rectifier import KeptOutput, Rectified, RectifiedInput, Rectifier
 from alpha.runtime.cuda.cuda_device import CudaDevice
@@ -73,9 +74,9 @@ class Case:
     forward: bool = False
 
     def run(
-        self, on: CudaDevice, operands: Operands | None = None, wanted: bool = True, **changed: np.ndarray
+        self, on: CudaDevice, operands: Operands | None = None, wanted: Given = Given.HALF, **changed: np.ndarray
     ) -> Array:
-        """The result, whose magnitude has the copy if it is `wanted` and can be had."""
+        """The result, whose magnitude has the copy if it is `wanted` and can be had, or the copy alone."""
         a = (operands or Operands.draw()).upload(on, **changed)
         a["part"] = on.upload(np.ones((2, 3, a["X"].shape[-1]), np.float32))
         for name in ("residual", "dY"):

@@ -23,7 +23,7 @@ from alpha.core.numerics import BFLOAT16, FLOAT32, get_precision
 from alpha.core.primitive import Array, on_every_device
 from alpha.core.tensor import Tensor
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
-from alpha.ops.conv2d.launch import needs_half_alone, prepare
+from alpha.ops.conv2d.launch import needs_half_alone, needs_half_of_gradient, prepare
 from alpha.ops.conv2d.magnitudes import Magnitudes, drop_half, finds_magnitude, needs_magnitude
 from alpha.ops.conv2d.plan import compute
 from alpha.ops.conv2d.plan import cuda_target as cuda_target
@@ -36,6 +36,7 @@ from alpha.ops.conv2d.problem import (
     WITH_MAGNITUDE,
     WITH_STATISTICS,
     Epilogue,
+    Given,
     Target,
 )
 from alpha.ops.conv2d.select.choose import choose
@@ -169,9 +170,10 @@ class Convolution(RectifierFunction):
 
     offers_first_step = False
     has_statistics = False  # whether the kernel also computes the channel statistics of Y
-    # whether an fp16 copy of the gradient of Y is of use; with one tap it saves less than preparing the filter takes
+    can_read_half = False  # whether there are kernels that read fp16 copies of X and of the gradient of Y
+    # whether one beside the gradient is of use; with one tap it saves less than preparing the filter takes
     reads_half = False
-    # whether a copy of the result of a batch normalisation of Y is of use: the next convolution is mostly like this one
+    # whether a copy of the result of a batch normalisation of Y is of use: mostly another dense convolution reads it
     next_reads_half = False
     rectified_by: Rectifier | None = None
     _magnitude: Array | None = None  # that of X, if the forward pass has found it, in a mode other than "fast"
@@ -208,8 +210,9 @@ class Convolution(RectifierFunction):
             self.rectified_by, self.offers_first_step = Rectifier(negative_slope), True
         self.precision = get_precision()
         if self.precision == "tf32" and isinstance(shape, ConvShape):  # kernels of other axes read no copies
-            self.next_reads_half = shape.groups == 1 and shape.taps > 1
-            self.reads_half = self.next_reads_half and shape.IC % PACK == 0
+            self.next_reads_half = shape.groups == 1
+            self.can_read_half = shape.groups == 1 and shape.IC % PACK == 0
+            self.reads_half = self.can_read_half and shape.taps > 1
         self.dtypes: list[Any] = [None if array is None else array.dtype for array in (X, W, b)]
         X, W = cast_operands(self.name.lower(), self.precision, X, W)
         self.magnitudes = Magnitudes(W, limits=self.precision == "tf32")
@@ -220,7 +223,7 @@ class Convolution(RectifierFunction):
         """Keep what the gradients need of these arrays."""
         self.keeps_own_output = self.rectified_by is not None
         self.save(X, W, Y) if self.keeps_own_output else self.save(X, W)
-        if self.next_reads_half and memory.name == FAST:
+        if self.can_read_half and memory.name == FAST:
             self._keep_half_alone()
 
     def _keep_half_alone(self) -> None:
@@ -237,16 +240,36 @@ class Convolution(RectifierFunction):
         """True if the gradient of W will read an fp16 copy of X."""
         return False
 
+    def half_of_gradient(self) -> Given:
+        """The fp16 copy of the gradient of Y that is of use: none, one beside it, or one in its place.
+
+        A copy can be in its place if the function that asks is the only one that gives a part of it, and nobody else
+        reads it.
+        """
+        beside = Given.HALF if self.reads_half else Given.MAGNITUDE
+        dX, dW, db = self.needs_input_grad
+        if not self.can_read_half or db or not self._saved:
+            return beside
+        if self.recorded_uses != 1 or self.hooks or self.gradient_is_seen:
+            return beside
+        X, W = self._saved[:2]
+        if isinstance(W, np.ndarray):
+            return beside
+        of_X = Given.MAGNITUDE if X is None else self.magnitudes.given(X)
+        of_X = of_X if self.half is None else Given.HALF_ALONE
+        alone = needs_half_of_gradient(self.s, W.device, self.precision, of_X, (dX, dW))
+        return Given.HALF_ALONE if alone else beside
+
     def _save_once(self, inputs: Sequence[Tensor | None], Y: Array) -> None:
         source = None if inputs[0] is None else inputs[0]._node
         stays = source is None or source.output_is_kept or source.keeps_own_output
-        if self.next_reads_half and memory.name != FAST and not stays:
+        if self.can_read_half and memory.name != FAST and not stays:
             self._keep_half_alone()
         X, W, *rest = self._saved or ()
         if X is None:
             super()._save_once(inputs, Y)
             return
-        if self.next_reads_half:
+        if self.can_read_half:
             drop_half(X)
         self._magnitude = self.magnitudes.known(X)
         super()._save_once(inputs, Y)

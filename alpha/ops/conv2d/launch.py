@@ -19,7 +19,7 @@ from alpha.core.primitive import Array
 from alpha.ops.conv2d.magnitudes import known_magnitudes
 from alpha.ops.conv2d.plan import cuda_target, named_operands, plan_configuration
 from alpha.ops.conv2d.problem import PLAIN, UNKNOWN, WEIGHT, Configuration, ConvProblem, Epilogue, Given, Known, Target
-from alpha.ops.conv2d.select.choose import choose, not_much_slower, reads_half_again
+from alpha.ops.conv2d.select.choose import choose, not_much_slower, reads_half_again, reads_half_of_gradient
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.conv2d.step_form import StepForm
 from alpha.ops.kernel.casts import HalfAlone, as_float32, require_float32, require_same_float
@@ -85,9 +85,7 @@ def prepare(
     """
     first, second = operands
     require_same_float("conv2d", first, second)
-    if type(first) is HalfAlone:
-        second = _aligned(second)
-    elif (first.block.address + first.offset) % 16 or (second.block.address + second.offset) % 16:
+    if (first.block.address + first.offset) % 16 or (second.block.address + second.offset) % 16:
         first, second = _aligned(first), _aligned(second)
     if bias is not None:
         bias = _aligned(as_float32(bias))
@@ -96,7 +94,7 @@ def prepare(
     known = UNKNOWN
     if first.dtype is FLOAT32 and (operator == WEIGHT or precision == "tf32"):
         known = known_magnitudes(first, second)
-        if operator != WEIGHT and known[0] != Given.HALF:
+        if operator != WEIGHT and known[0] < Given.HALF:
             known = UNKNOWN  # every configuration that needs a magnitude would gain the same
     made = _cached_plan(operator, s, precision, epilogue, (first.dtype, gradient), known, first.device, _settings())
     return made, named_operands(made, operator, (first, second), bias, slope)
@@ -110,6 +108,18 @@ def needs_half_alone(s: ConvShape, device: Device, precision: str, half_of_dY: b
 @functools.lru_cache(maxsize=4096)
 def _cached_needs(s: ConvShape, device: Device, precision: str, half_of_dY: bool, settings: tuple[Any, ...]) -> bool:
     return reads_half_again(s, cuda_target(device), precision, half_of_dY)
+
+
+def needs_half_of_gradient(s: ConvShape, device: Device, precision: str, X: Given, wanted: tuple[bool, bool]) -> bool:
+    """`reads_half_of_gradient` for a GPU; asked once for each shape."""
+    return _cached_needs_of_gradient(s, device, precision, X, wanted, _settings())
+
+
+@functools.lru_cache(maxsize=4096)
+def _cached_needs_of_gradient(
+    s: ConvShape, device: Device, precision: str, X: Given, wanted: tuple[bool, bool], settings: tuple[Any, ...]
+) -> bool:
+    return reads_half_of_gradient(s, cuda_target(device), precision, X, wanted)
 
 
 _settings = config.reader(config.CONV_KERNEL, config.DEBUG, config.TUNE, config.CACHE_DIR)
@@ -132,4 +142,4 @@ def _cached_plan(
 
 def _aligned(X: Array) -> Array:
     """X, copied if its address is not a multiple of 16 bytes, as a part of an array may be."""
-    return X if X.address % 16 == 0 else X.device.copy(X)
+    return X if type(X) is HalfAlone or X.address % 16 == 0 else X.device.copy(X)

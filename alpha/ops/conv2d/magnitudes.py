@@ -22,7 +22,9 @@ In "tf32" a kernel of batch normalisation may write a copy of what it makes in f
 magnitude is then a limit of the magnitudes of the array, from which the scale of the copy follows.
 
 A convolution that will read the copy of X once more, for the gradient of W, keeps it in place of X (`HalfAlone`). If X
-stays for other reasons, it drops the copy in the memory modes "balanced" and "least", and keeps both in "fast".
+stays for other reasons, it drops the copy in the memory modes "balanced" and "least", and keeps both in "fast". A
+gradient is a copy alone if the convolution reads that for all its gradients, and nothing else has made its result its
+own (`Convolution.half_of_gradient`).
 """
 
 from __future__ import annotations
@@ -83,12 +85,16 @@ class Magnitudes:
 
     def knows(self, a: Array, b: Array) -> Known:
         """The things that were computed or noted of each of the two arrays."""
-        of_a, of_b = self._found.get(ref(a)), self._found.get(ref(b))
-        half = Given.HALF_ALONE if type(a) is HalfAlone else Given.HALF
-        return (
-            Given.NOTHING if of_a is None else Given.MAGNITUDE if of_a.half is None else half,
-            Given.NOTHING if of_b is None else Given.MAGNITUDE if of_b.half is None else Given.HALF,
-        )
+        return self.given(a), self.given(b)
+
+    def given(self, array: Array) -> Given:
+        """The most that was computed or noted of an array."""
+        magnitude = self._found.get(ref(array))
+        if magnitude is None:
+            return Given.NOTHING
+        if magnitude.half is None:
+            return Given.MAGNITUDE
+        return Given.HALF_ALONE if type(array) is HalfAlone else Given.HALF
 
     def __enter__(self) -> Magnitudes:
         self._outer = _current.set(self)
@@ -141,10 +147,11 @@ def magnitude_parts(
     return (ArrayArg("magnitude"), MEETING_STATE) if found else (None, None), {"MAGNITUDE": int(found)}, outputs
 
 
-# Whether a kernel that can write an fp16 copy of its result beside it (`Given.HALF`) does so. A batch normalisation
-# asks for that of its gradient if the convolution in front of it reads it (`Convolution.reads_half`), and for that of
-# its result if the next one probably does (`next_reads_half`), in the memory mode "least" only in place of its input.
-HALVES: ContextVar[bool] = ContextVar("alpha_halves", default=False)
+# The fp16 copy that a kernel writes of its result if it can: none, one beside it (`Given.HALF`), or for a gradient one
+# in its place (`HALF_ALONE`). A batch normalisation asks for that of its gradient which the convolution in front of it
+# reads (`Convolution.half_of_gradient`), and for one of its result if the next convolution probably reads it
+# (`next_reads_half`), in the memory mode "least" only in place of its input.
+HALVES: ContextVar[Given] = ContextVar("alpha_halves", default=Given.MAGNITUDE)
 
 
 def found_beside(
@@ -161,8 +168,8 @@ def found_beside(
     """
     if X.dtype is not FLOAT32 or X.device.properties.compute_capability[0] != 9:  # as `needs_magnitude`
         return Given.NOTHING
-    wanted = may_be_half and HALVES.get() and len(shape) == 4 and shape[-1] % PACK == 0 and vector > 1
-    return Given.HALF if wanted and (residual is None or residual.magnitude is not None) else Given.MAGNITUDE
+    can = may_be_half and len(shape) == 4 and shape[-1] % PACK == 0 and vector > 1
+    return HALVES.get() if can and (residual is None or residual.magnitude is not None) else Given.MAGNITUDE
 
 
 def with_magnitude(result: Array, found: dict[str, Array]) -> Array:
@@ -172,6 +179,19 @@ def with_magnitude(result: Array, found: dict[str, Array]) -> Array:
         magnitude.half = found.get("half")
         magnitude.limit = magnitude.half is not None
     return result
+
+
+def gradient_of(found: dict[str, Array], like: Array) -> Array:
+    """The gradient "dX" with what a kernel has found of it besides, or its copy alone if that is what was made.
+
+    Args:
+        like: an array of the device, shape and dtype of dX.
+    """
+    if "dX" in found:
+        return with_magnitude(found["dX"], found)
+    magnitude = found["magnitude"]
+    magnitude.half, magnitude.limit = found["half"], True
+    return HalfAlone(like, magnitude)
 
 
 def half_alone(array: Array) -> HalfAlone | None:

@@ -237,14 +237,15 @@ def _operand(X: Array, dtype: DType) -> Array:
 
 
 class HalfAlone:
-    """An array of floats of which the fp16 copy alone is left; it stands for the array as an operand.
+    """An array of floats of which the fp16 copy alone is there; it stands for the array as an operand.
 
     Args:
-        array: the one that is left out.
+        array: the one that is left out, or another one of its device, shape and dtype if it was never made.
         magnitude: its magnitude, with the copy beside it, which others may drop.
 
     Attributes:
         copy: the copy (...), uint16.
+        block, offset, nbytes: the memory of the copy, as of any array.
     """
 
     def __init__(self, array: Array, magnitude: Array) -> None:
@@ -252,3 +253,4 @@ class HalfAlone:
         self.magnitude = magnitude.reshape(magnitude.shape)  # an object of its own
         self.magnitude.limit, self.magnitude.half = magnitude.limit, magnitude.half
         self.copy: Array = magnitude.half
+        self.block, self.offset, self.nbytes = self.copy.block, self.copy.offset, self.copy.nbytes

@@ -17,8 +17,10 @@ from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
+from alpha.ops.conv2d import Convolution
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArguments
 from alpha.ops.conv2d.magnitudes import HALVES, drop_half, forget_stale_magnitude, half_alone
+from alpha.ops.conv2d.problem import Given
 from alpha.ops.kernel.arguments import NoImages, check_arguments
 from alpha.ops.kernel.casts import HalfAlone, result_type
 from alpha.ops.kernel.options import real
@@ -183,12 +185,16 @@ class BatchNorm(Function):
                 bias, sign = last[0], FROM_X
         numbers = {"eps": self.eps, "smallest": SMALLEST_WEIGHT if self.keeps_output else 0.0}
         arrays = {"mean": self.mean, "var": self.var, "weight": weight, "bias": bias}
-        return RectifierStep(
-            rectifier, sign, maps, arrays | numbers, needs_magnitude=getattr(self.edges[0], "reads_half", False)
-        )
+        needs_magnitude = self._half_of_gradient() >= Given.HALF
+        return RectifierStep(rectifier, sign, maps, arrays | numbers, needs_magnitude=needs_magnitude)
+
+    def _half_of_gradient(self) -> Given:
+        """The fp16 copy of the gradient of X that the convolution in front of this reads."""
+        before = self.edges[0]
+        return before.half_of_gradient() if isinstance(before, Convolution) else Given.MAGNITUDE
 
     def backward(self, dY: Array) -> Any:
-        token = HALVES.set(getattr(self.edges[0], "reads_half", False))
+        token = HALVES.set(self._half_of_gradient())
         try:
             if self.keeps_output:
                 kept, weight, bias = self._kept_output()
@@ -330,7 +336,7 @@ def batch_norm(
         if half and added is not None:
             forget_stale_magnitude(added)
         options = {"stats": stats, "eps": eps, "rectifier": rectifier, "input_stays": stays}
-        token = HALVES.set(half)
+        token = HALVES.set(Given.HALF if half else Given.MAGNITUDE)
         try:
             y = BatchNorm.apply(x, weight, bias, added, **options)
         finally:

@@ -15,7 +15,7 @@ from alpha.autograd.memory_mode import SMALLEST_WEIGHT
 from alpha.core.numerics import FLOAT32
 from alpha.core.primitive import Array
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArguments
-from alpha.ops.conv2d.magnitudes import found_beside, magnitude_parts, with_magnitude
+from alpha.ops.conv2d.magnitudes import found_beside, gradient_of, magnitude_parts, with_magnitude
 from alpha.ops.conv2d.problem import Given
 from alpha.ops.kernel.casts import CUDA_TYPES, HalfAlone, require_float32, require_same_float, vector_width
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, ScalarArg, State
@@ -168,7 +168,7 @@ def gradients(
     rectifiers = Rectifiers(sign, rectifier, behind, magnitude is not None)
     plan = plan_gradients(X.shape, dtype, vector, num_sms, beside, batch, rectifiers)
     found = plan.launch(device, {**given, "Y magnitude": magnitude, "eps": float(eps)})
-    return *_gradients(found), dY if sign == NOT_RECTIFIED else found.get("dZ")
+    return *_gradients(found, dY), dY if sign == NOT_RECTIFIED else found.get("dZ")
 
 
 def gradients_from_output(
@@ -187,7 +187,7 @@ def gradients_from_output(
     plan = plan_gradients(dY.shape, dtype, vector, num_sms, beside, True, rectifiers)
     numbers = {"Y magnitude": magnitude, "eps": float(eps), "smallest": SMALLEST_WEIGHT}
     found = plan.launch(dY.device, {**given, **numbers})
-    return *_gradients(found), found.get("dZ")
+    return *_gradients(found, dY), found.get("dZ")
 
 
 def gradients_begun(
@@ -219,7 +219,7 @@ def gradients_begun(
     plan = plan_begun(dZ.shape, dtype, vector, beside, form)
     given |= {"most": dZ.magnitude, "Y magnitude": magnitude}
     numbers = {"part": part, "eps": float(eps), "smallest": SMALLEST_WEIGHT, "slope": slope}
-    return _gradients(plan.launch(dZ.device, {**given, **numbers}))
+    return _gradients(plan.launch(dZ.device, {**given, **numbers}), dZ)
 
 
 def _kept(Y: Array | HalfAlone) -> tuple[Array, Array | None]:
@@ -227,9 +227,9 @@ def _kept(Y: Array | HalfAlone) -> tuple[Array, Array | None]:
     return (Y.copy, Y.magnitude) if isinstance(Y, HalfAlone) else (Y, None)
 
 
-def _gradients(found: dict[str, Array]) -> tuple[Array, Array, Array]:
-    """dX, with what the kernel has found of it, dweight and dbias."""
-    return with_magnitude(found["dX"], found), found["dw"], found["db"]
+def _gradients(found: dict[str, Array], dY: Array) -> tuple[Array, Array, Array]:
+    """dX, with what the kernel has found of it or as its copy alone, dweight and dbias."""
+    return gradient_of(found, dY), found["dw"], found["db"]
 
 
 def _half(shape: tuple[int, ...], beside: str = "") -> dict[str, Buffer]:
@@ -382,7 +382,7 @@ def plan_gradients(
     X, residual = None if undone else ArrayArg("X"), ArrayArg("residual") if sign == FROM_SUM else None
     Y = ArrayArg("Y") if undone or sign == FROM_Y else None
     rows_read = ArrayArg("dY"), X, Y, residual
-    limited = beside == Given.HALF
+    limited = beside >= Given.HALF
     limit = (ArrayArg("magnitude"), LIMIT_STATE) if limited else (None, None)
     sums = KernelLaunch(
         "batchnorm/gradient_sums.cu",
@@ -443,15 +443,18 @@ def _input_gradient(
     rows = 8 * lanes
     meeting, found, outputs = magnitude_parts(form.beside == Given.MAGNITUDE, beside="dw")
     half: tuple[Any, ...] = (None, None)
-    if form.beside == Given.HALF:
+    alone = form.beside == Given.HALF_ALONE
+    if form.beside >= Given.HALF:
         half, outputs = (ArrayArg("half"), ArrayArg("magnitude")), _half(form.shape, beside="dw")
+    if not alone:
+        outputs["dX"] = Buffer(form.shape, form.dtype)
     launch = KernelLaunch(
         "batchnorm/input_gradient.cu",
         "input_gradient",
         (-(-R // rows), tiles),
         block,
         (
-            *(ArrayArg("dX"), *meeting, *operands, ArrayArg("dw"), ArrayArg("db"), *constants),
+            *(None if alone else ArrayArg("dX"), *meeting, *operands, ArrayArg("dw"), ArrayArg("db"), *constants),
             *map(np.float32, behind or IDENTITY),
             *(R, C, rows, int(form.batch)),
             *half,
@@ -461,12 +464,12 @@ def _input_gradient(
             **_macros(form.dtype, vector),
             "RECTIFIED": sign,
             "BEHIND": int(behind is not None),
-            "HALF": int(form.beside == Given.HALF),
+            "HALF": int(form.beside >= Given.HALF) + alone,
             "Y_HALF": int(half_Y),
             **found,
         },
     )
-    return launch, {**outputs, **_numbers(C, "dw", "db"), "dX": Buffer(form.shape, form.dtype)}
+    return launch, {**outputs, **_numbers(C, "dw", "db")}
 
 
 class BegunForm(NamedTuple):
@@ -495,7 +498,7 @@ def plan_begun(shape: tuple[int, ...], dtype: np.dtype[Any], vector: int, beside
     C = shape[-1]
     sign = NOT_RECTIFIED if has_X else FROM_SUM
     limit: tuple[Any, ...] = (None, None, 0, None, None)
-    if beside == Given.HALF:
+    if beside >= Given.HALF:
         limit = ArrayArg("weight"), ArrayArg("most"), math.prod(shape[:-1]), ArrayArg("magnitude"), LIMIT_STATE
     merge = KernelLaunch(
         "batchnorm/gradient_sums.cu",
@@ -503,7 +506,7 @@ def plan_begun(shape: tuple[int, ...], dtype: np.dtype[Any], vector: int, beside
         -(-C // MERGE[0]),
         MERGE,
         (*map(ArrayArg, ("dw", "db", "part", "var")), ScalarArg("eps"), C, parts, *limit),
-        {**_macros(dtype, min(vector, 4)), "RECTIFIED": sign, "LIMIT": int(beside == Given.HALF), "Y_HALF": 0},
+        {**_macros(dtype, min(vector, 4)), "RECTIFIED": sign, "LIMIT": int(beside >= Given.HALF), "Y_HALF": 0},
     )
     sides = (ArrayArg("X"), None) if has_X else (None, ArrayArg("Y"))
     mean, bias = (ArrayArg("mean"), None) if has_X else (None, ArrayArg("bias"))

@@ -159,7 +159,7 @@ def conv_batch_norm(
     if half and residual is not None:
         forget_stale_magnitude(residual)
     n = Normalization(wanted, weight, bias, eps, added, rectifier, smallest)
-    token = HALVES.set(half)
+    token = HALVES.set(Given.HALF if half else Given.MAGNITUDE)
     try:
         with conv.magnitudes:
             Z, Y, norm.mean, norm.var = convolved_and_normalized(X, W, shape, conv.precision, b, n)

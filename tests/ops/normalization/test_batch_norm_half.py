@@ -11,6 +11,8 @@ from conv2d_cases import hopper
 from half_cases import CASES, FEW, LARGE, SHAPE, Case, Operands
 
 from alpha.core.primitive import Array
+from alpha.ops.conv2d.problem import Given
+from alpha.ops.kernel.casts import HalfAlone
 from alpha.runtime.cuda.cuda_device import CudaDevice
 
 HALF_MAX = np.float32(65504)
@@ -36,7 +38,7 @@ def check(device: CudaDevice, case: Case, operands: Operands, **changed: np.ndar
     assert made.magnitude is not None
     assert made.magnitude.half is not None, "no copy was written"
     assert made.magnitude.half.shape == made.shape
-    plain: Array = case.run(device, operands, wanted=False, **changed)
+    plain: Array = case.run(device, operands, wanted=Given.MAGNITUDE, **changed)
     assert plain.magnitude.half is None
     values, word = device.download(made), device.download(made.magnitude)
     np.testing.assert_array_equal(values, device.download(plain))
@@ -54,6 +56,17 @@ def largest(a: np.ndarray) -> float:
 def test_the_copy_is_that_of_the_result_below_its_limit(case: Case, shape: tuple[int, ...]) -> None:
     values, limit = check(hopper(), case, Operands.draw(shape))
     assert 0 < largest(values) <= limit * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.forward], ids=str)
+@pytest.mark.parametrize("shape", [SHAPE, FEW, pytest.param(LARGE, marks=pytest.mark.slow)], ids=str)
+def test_a_copy_alone_is_the_copy_that_lies_beside_the_result(case: Case, shape: tuple[int, ...]) -> None:
+    device, operands = hopper(), Operands.draw(shape)
+    both, alone = (case.run(device, operands, wanted) for wanted in (Given.HALF, Given.HALF_ALONE))
+    assert isinstance(alone, HalfAlone)
+    assert (alone.shape, alone.dtype) == (both.shape, both.dtype)
+    for one, other in ((both.magnitude.half, alone.copy), (both.magnitude, alone.magnitude)):
+        np.testing.assert_array_equal(device.download(one), device.download(other))
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.forward], ids=str)

@@ -76,7 +76,12 @@ def gradients(model: Chain, x: Tensor, w: Tensor) -> list[np.ndarray]:
 
 def copies(log: list[Launched]) -> int:
     """The number of copies that kernels of batch normalisation wrote."""
-    return sum(launched.defines.get("HALF", 0) for launched in log)
+    return sum(launched.defines.get("HALF", 0) > 0 for launched in log)
+
+
+def alone(log: list[Launched]) -> int:
+    """The number of those that took the place of a gradient."""
+    return sum(launched.defines.get("HALF", 0) == 2 for launched in log)
 
 
 def test_convolutions_multiply_copies(cuda: CudaDevice) -> None:
@@ -88,6 +93,7 @@ def test_convolutions_multiply_copies(cuda: CudaDevice) -> None:
     for grad, exact in zip(found, expected, strict=True):
         assert np.linalg.norm(grad - exact) < 3e-3 * np.linalg.norm(exact)
     assert copies(log) == 6  # of three results and three gradients
+    assert alone(log) == 3
     products = [x.entry for x in log if x.defines.get("PREPARED", 0)]
     assert products.count("conv_v2_sm90") == 3  # not of the image
     assert sum("ks_deconv" in entry for entry in products) == 2  # the last gradient has no copy, the image none
@@ -182,7 +188,7 @@ def test_an_output_that_is_written_is_read_anew(cuda: CudaDevice) -> None:
         ("tf32", "fast", 3, 6),
         ("tf32", "balanced", 3, 6),
         ("tf32", "least", 3, 5),
-        ("tf32", "fast", 1, 0),
+        ("tf32", "fast", 1, 3),  # those of results: so few gradients gain nothing by it
         ("float32", "fast", 3, 0),
         ("bf16", "fast", 3, 0),
     ],
@@ -361,6 +367,36 @@ def test_gradients_without_the_floats_are_those_with_them(cuda: CudaDevice, monk
         both = gradients(*made())
     for found, expected in zip(alone, both, strict=True):
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("mode", ["fast", "balanced", "least"])
+def test_a_copy_in_place_of_a_gradient_changes_no_bit(
+    cuda: CudaDevice, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    def run() -> tuple[list[np.ndarray], int]:
+        with alpha.precision("tf32"), alpha.memory_mode(mode), observed_launches(cuda) as log:
+            return gradients(*made()), alone(log)
+
+    found, number = run()
+    monkeypatch.setattr(conv2d, "needs_half_of_gradient", lambda *_: False)
+    expected, none = run()
+    assert number > none == 0
+    for grad, beside in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(grad, beside)
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_who_needs_the_floats_of_a_gradient(cuda: CudaDevice, frozen: bool) -> None:
+    """The gradient of a bias adds them up, unless the bias is frozen."""
+    alpha.manual_seed(0)
+    conv, norm = nn.Conv2d(16, 16, 3, padding=1).to("cuda"), nn.BatchNorm2d(16).to("cuda")
+    assert conv.bias is not None
+    conv.bias.requires_grad = not frozen
+    _, x, w = made()
+    with alpha.precision("tf32"), observed_launches(cuda) as log:
+        (nn.conv_batch_norm(conv, norm, x) * w).sum().backward()
+    assert (copies(log), alone(log)) == (2, int(frozen))
+    assert conv.weight.grad is not None
 
 
 def test_a_gradient_without_a_copy_beside_a_copy_alone(cuda: CudaDevice) -> None:

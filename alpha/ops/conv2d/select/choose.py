@@ -15,7 +15,17 @@ import sys
 from alpha import config
 from alpha.core.numerics import BFLOAT16
 from alpha.ops.conv2d.prepare import shape_for
-from alpha.ops.conv2d.problem import OPERANDS, UNKNOWN, WEIGHT, Configuration, Given, Known, Target, seen_by_kernels
+from alpha.ops.conv2d.problem import (
+    INPUT,
+    OPERANDS,
+    UNKNOWN,
+    WEIGHT,
+    Configuration,
+    Given,
+    Known,
+    Target,
+    seen_by_kernels,
+)
 from alpha.ops.conv2d.select import hopper_table, time_model, tune
 from alpha.ops.conv2d.select.grouped_table import GROUPED
 from alpha.ops.conv2d.select.product_table import PRODUCTS
@@ -49,13 +59,21 @@ def applicable(
         and v.precision in ("float32", precision)
         and shape_for(v, s, target) is not None
         and (not v.reads_half or (_has_half(known, v) and _reads_copies(v, s, target, precision)))
-        and (known[0] != Given.HALF_ALONE or (v.reads_half_of_X and _reads_copies(v, s, target, precision)))
+        and (Given.HALF_ALONE not in known or (_reads_alone(known, v) and _reads_copies(v, s, target, precision)))
     ]
 
 
 def _has_half(known: Known, v: Configuration) -> bool:
     """True if there is the fp16 copy that a configuration must have."""
     return known[v.operator == WEIGHT] >= Given.HALF
+
+
+def _reads_alone(known: Known, v: Configuration) -> bool:
+    """True if a configuration reads no operand as floats of which there is the copy alone."""
+    first, second = (given == Given.HALF_ALONE for given in known)
+    if v.operator == WEIGHT:
+        return (v.reads_half_of_X or not first) and (v.reads_half or not second)
+    return v.reads_half or not first
 
 
 def _reads_copies(v: Configuration, s: ConvShape, target: Target, precision: str) -> bool:
@@ -74,6 +92,36 @@ def reads_half_again(s: ConvShape, target: Target, precision: str, half_of_dY: b
         return False
     rows = applicable(WEIGHT, s, target, precision, (Given.HALF_ALONE, Given.NOTHING))
     return any(time_model.is_counted(v) and v.preferred(s, target) for v in rows)
+
+
+def reads_half_of_gradient(s: ConvShape, target: Target, precision: str, X: Given, wanted: tuple[bool, bool]) -> bool:
+    """True if it saves time that the fp16 copy of dY takes the place of dY, which is then never written.
+
+    It is compared with a copy beside dY, or with one tap, where there is none, with dY alone.
+
+    Args:
+        X: what there is of it.
+        wanted: whether dX and dW are.
+    """
+    operators = [operator for operator, needed in zip((INPUT, WEIGHT), wanted, strict=True) if needed]
+    constants, seen = time_model.constants_of(target.name), seen_by_kernels(s, target)
+
+    def cycles(of_dY: Given, written: int) -> float:
+        """Of the kernel that writes so many bytes for each element of dY, and of those that read it."""
+        total = written * math.prod(s.Y) / constants.memory
+        for operator in operators:
+            known = (
+                (of_dY if of_dY >= Given.HALF else Given.NOTHING, Given.NOTHING) if operator == INPUT else (X, of_dY)
+            )
+            rows = [v for v in applicable(operator, s, target, precision, known) if v.preferred(seen, target)]
+            if not any(map(time_model.is_counted, rows)):
+                return math.inf
+            v = choose(operator, s, target, precision, known)
+            total += time_model.cycles(v, seen, target, constants, known)
+        return total
+
+    others = cycles(Given.HALF, 6) if s.taps > 1 else cycles(Given.MAGNITUDE, 4)
+    return bool(operators) and cycles(Given.HALF_ALONE, 2) < others
 
 
 def _table(s: ConvShape, target: Target) -> tuple[Configuration, ...]:
@@ -111,7 +159,7 @@ def choose(
     """
     forced, debug = config.CONV_KERNEL.get(), config.DEBUG.flag()
     chosen = _choose(operator, s, target, precision, known, forced, debug)
-    of_copies = chosen.reads_half or known[0] == Given.HALF_ALONE
+    of_copies = chosen.reads_half or Given.HALF_ALONE in known
     if target.gpu is None or chosen.name == forced or of_copies or not config.TUNE.flag():
         return chosen
     return _fastest(operator, s, target, precision, target.gpu, config.CACHE_DIR.get())

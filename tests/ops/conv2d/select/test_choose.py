@@ -42,7 +42,7 @@ from alpha.ops.conv2d.problem import (
 )
 from alpha.ops.conv2d.select import choose as choose_module
 from alpha.ops.conv2d.select import time_model
-from alpha.ops.conv2d.select.choose import applicable, choose, reads_half_again
+from alpha.ops.conv2d.select.choose import applicable, choose, reads_half_again, reads_half_of_gradient
 from alpha.ops.conv2d.select.product_table import PRODUCTS
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
@@ -307,6 +307,30 @@ def test_a_copy_that_is_left_alone_is_read_as_fast(s: ConvShape, half_of_dY: boo
             problem = ConvProblem(WEIGHT, s, "tf32", dtype=FLOAT32, known=known)
             for launch in plan_configuration(problem, row, on).launches:
                 assert "X" not in [getattr(argument, "name", "") for argument in launch.arguments]
+
+
+@pytest.mark.slow
+@given(s=st.one_of(shapes(), shapes(True)), of_X=st.sampled_from(list(Given)))
+@settings(max_examples=60, deadline=None)
+def test_a_copy_in_place_of_a_gradient_is_read_as_fast(s: ConvShape, of_X: Given) -> None:
+    """No kernel reads the floats of dY, which were never made, and the choices are those with both."""
+    for on in TARGETS.values():
+        if on.device == "cpu":
+            continue
+        if of_X == Given.HALF_ALONE and not reads_half_again(s, on, "tf32", True):
+            continue
+        if not reads_half_of_gradient(s, on, "tf32", of_X, (True, True)):
+            continue
+        for operator, known in ((INPUT, (Given.HALF, Given.NOTHING)), (WEIGHT, (of_X, Given.HALF))):
+            alone = tuple(
+                Given.HALF_ALONE if name == "dY" else given
+                for name, given in zip(OPERANDS[operator], known, strict=True)
+            )
+            row = choose(operator, s, on, "tf32", alone)
+            assert row is choose(operator, s, on, "tf32", known)
+            problem = ConvProblem(operator, s, "tf32", dtype=FLOAT32, known=alone)
+            for launch in plan_configuration(problem, row, on).launches:
+                assert "dY" not in [getattr(argument, "name", "") for argument in launch.arguments]
 
 
 def test_a_copy_is_left_alone_where_it_is_read() -> None:
