@@ -28,7 +28,7 @@ from alpha.ops.conv2d import cuda_target
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
 from alpha.ops.conv2d.magnitudes import finds_magnitude
 from alpha.ops.conv2d.plan import compute
-from alpha.ops.conv2d.problem import OPERANDS, Configuration, MathMode, Target
+from alpha.ops.conv2d.problem import OPERANDS, Configuration, Given, MathMode, Target
 from alpha.ops.conv2d.select.grouped_table import GROUPED
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.conv2d.shape import ConvShape, conv_shape
@@ -100,6 +100,8 @@ def record(arch: str) -> dict[Launch, int]:
         primitive_calls.run(REGISTRY[name], on, arguments)
     for half_case in half_cases.CASES:
         half_case.run(on)
+        if not half_case.forward:
+            half_case.run(on, wanted=Given.HALF_ALONE)
     for network in networks():
         for precision in alpha.core.numerics.PRECISIONS:
             with alpha.precision(precision):
