@@ -1,4 +1,4 @@
-"""Checks of a Trainer when a training begins, and the layers that it leaves in evaluation mode.
+"""Beginning of a Trainer's training: its checks, the layers that stay in evaluation mode, and the mean of the weights.
 
 A mistake of these would not raise an error, but give another result than the one that is meant.
 """
@@ -17,8 +17,10 @@ from alpha.data.collate import mapped
 from alpha.data.dataset import classes_of
 from alpha.errors import DataError
 from alpha.module.module import Module
+from alpha.module.parameter import Uninitialized
 from alpha.nn import ModuleList, Sequential
 from alpha.optim import Optimizer
+from alpha.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from alpha.train.batches.device import is_image
 from alpha.train.batches.host import CLASSES, as_arrays
 from alpha.transforms import Normalize
@@ -83,6 +85,18 @@ def warn_of_untrained(model: Module, optimizers: Sequence[Optimizer]) -> None:
             UserWarning,
             stacklevel=2,
         )
+
+
+def average_of(model: Module, ema: float | None, held: AveragedModel | None) -> AveragedModel | None:
+    """The mean of the weights by `ema`, which begins with the weights of now; or the one that is held, or None."""
+    if ema is None or held is not None:
+        return held
+    lazy = [name for name, value in model.named_tensors() if isinstance(value, Uninitialized)]
+    if lazy:
+        raise ValueError(
+            f"Trainer: ema needs weights, but {lazy[0]} has no shape yet; call the model once on a batch before"
+        )
+    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(ema), use_buffers=True)
 
 
 def check_bounds(augment: Any, loader: DataLoader) -> None:

@@ -58,7 +58,7 @@ def fit(
     epochs = whole_number("fit", "epochs", epochs, 1)
     for loader in (train_loader, *([] if test_loader is None else [test_loader])):
         check_loader(loader)
-    if test_loader is not None and trainer._user_step is None:
+    if test_loader is not None and trainer.user_step is None:
         check_classes(test_loader.dataset, train_loader.describe())
     if run is not None:
         run.check_restored()
@@ -87,11 +87,11 @@ def fit(
             _epochs(state, (train_loader, test_loader), steps, callbacks, trained, report, show)
             if run is not None:
                 run.wait()
-            trainer._ranks.check_at_end(check)
+            trainer.machine.ranks.check_at_end(check)
     except Interrupted:
-        if run is not None and (world_size() == 1 or trainer._unfinished is not None):
+        if run is not None and (world_size() == 1 or trainer.place.unfinished is not None):
             run.save(trainer)
-            trainer._ranks.agreed(None)  # a rank that ends may end all, so each waits until rank 0 has saved
+            trainer.machine.ranks.agreed(None)  # a rank that ends may end all, so each waits until rank 0 has saved
         raise
     except Exception:
         if run is not None and run.trained is not None and world_size() == 1:
@@ -127,10 +127,10 @@ def _epochs(
         epoch = trainer.finished_epochs if run is None else len(rows)
         if epoch >= epochs:
             break
-        if show is not None and (news := trainer._modes.news(trainer.model)):
+        if show is not None and (news := trainer.modes.news(trainer.model)):
             show(news)
         if trained is None:
-            trained = trainer._train_epoch(train_loader, steps, report if callbacks else None)
+            trained = trainer.train_epoch(train_loader, steps, report if callbacks else None)
         if run is not None:
             run.trained = trained
         rows.append(Row.of(epoch + 1, trained, None if test_loader is None else trainer.evaluate(test_loader)))
@@ -141,7 +141,7 @@ def _epochs(
         except BaseException:
             rows.pop()  # the epoch is to be evaluated, and the callbacks asked, once more
             raise
-        state.stopping = trainer._ranks.agreed(state.stopping)
+        state.stopping = trainer.machine.ranks.agreed(state.stopping)
         if run is not None:
             run.trained = None
             run.callbacks |= {callback.name: callback.state_dict() for callback in callbacks}

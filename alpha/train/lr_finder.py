@@ -108,11 +108,11 @@ def find_learning_rate(
     if len(loader) < 1:
         raise DataError(f"find_learning_rate: no batches of {loader.batch_size} in {loader.samples} samples")
     before, epoch, averaged = trainer.state_dict(), loader.next_epoch, trainer.averaged
-    same_loader, seed = trainer._same_loader, loader.epoch_seed
+    place, seed = trainer.place, loader.epoch_seed
     rates = [float(rate) for rate in np.geomspace(lowest, highest, steps)]
     losses: list[float] = []
     mean, total, samples = 0.0, 0.0, 0
-    tally = trainer._trained
+    tally = trainer.machine.trained
     try:
         with (
             interrupt_between_steps() as check,
@@ -138,7 +138,7 @@ def find_learning_rate(
     finally:
         trainer.averaged = averaged
         trainer.load_state_dict(before)
-        trainer._same_loader = same_loader
+        trainer.place = place
         loader.set_epoch(*epoch)
         loader.epoch_seed = seed
     if len(losses) < 2:
@@ -148,9 +148,9 @@ def find_learning_rate(
 
 def rounds(trainer: Trainer, loader: DataLoader) -> Generator[Callable[[], None], None, None]:
     """Steps of training on one batch after another, epoch after epoch, without end."""
-    trainer._trained.begin("find_learning_rate")
+    trainer.machine.trained.begin("find_learning_rate")
     while True:
-        feed, train = trainer._begin_training(loader)
+        feed, train = trainer.begin_training(loader)
         with closing(feed.arguments()) as batches:
             for arguments in batches:
                 yield partial(train, *arguments)

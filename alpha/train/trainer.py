@@ -21,37 +21,32 @@ from alpha.core.tensor import Tensor
 from alpha.data import DataLoader
 from alpha.data.checks import whole_number
 from alpha.data.collate import mapped, merged
-from alpha.data.loader import HELD_BY
-from alpha.errors import CheckpointError, DataError, DeviceError, OutOfMemoryError, TrainingError
+from alpha.errors import DataError, DeviceError, OutOfMemoryError, TrainingError
 from alpha.module.module import device_of
-from alpha.module.parameter import Uninitialized
 from alpha.nn import Module
 from alpha.nn import functional as F
 from alpha.optim import LRScheduler, Optimizer
-from alpha.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from alpha.optim.swa_utils import AveragedModel
 from alpha.runtime import Device, get_device, progress
 from alpha.runtime.cuda.cuda_device import CudaDevice
-from alpha.step import capture
 from alpha.step.compile_steps import compile_runs
 from alpha.step.memory import StepMemory
-from alpha.train.batches.device import count
 from alpha.train.batches.feed import Batch, Feed, with_targets
-from alpha.train.batches.host import EPOCH_SEED, at_epoch, check_loader, difference, fault_of, samples_of, seed_of_epoch
-from alpha.train.batches.residents import Residents
+from alpha.train.batches.host import at_epoch, check_loader, fault_of, samples_of
 from alpha.train.batches.tally import Tally
-from alpha.train.beginning import Modes, check_bounds, check_classes, warn_of_untrained
+from alpha.train.beginning import Modes, average_of, check_bounds, check_classes, warn_of_untrained
 from alpha.train.callbacks import Callback
 from alpha.train.files.history import Result, Row
 from alpha.train.fit import fit
 from alpha.train.interrupt import Interrupted, interrupt_between_steps
+from alpha.train.machine import Machine
 from alpha.train.metrics import as_metrics, values_of
 from alpha.train.objective import Settings, augmented, called, settings_of, several, writes
-from alpha.train.precompiler import Precompiler
 from alpha.train.schedules import after_epoch, after_step, check_accepted
 from alpha.train.steps import Step, Update, evaluate_step_of, objective_of, train_step_of
 from alpha.train.trainer_memory import memory_plan, shortage
-from alpha.train.trainer_ranks import Ranks, own_share
-from alpha.train.trainer_state import load_state_dict, state_dict
+from alpha.train.trainer_ranks import own_share
+from alpha.train.trainer_state import Place, load_state_dict, state_dict
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # of typing from Python 3.11 on
@@ -117,6 +112,10 @@ class Trainer:
             any function of a Tensor (N, H, W, C) in [-1, 1]; or of inputs and targets, which returns both (see
             `alpha.transforms.takes_targets`). It may be another one in each epoch. A module is in evaluation mode in
             `evaluate`, where it leaves out what is random and keeps the size; a function is left out there.
+        user_step, user_evaluate_step: `step` and `evaluate_step`, or None.
+        machine: the device and the processes on which the steps run.
+        place: the rest of an epoch that was interrupted, and the loader of the last one.
+        modes: the layers that stay in evaluation mode.
 
     Examples:
         >>> import alpha, numpy as np
@@ -151,12 +150,12 @@ class Trainer:
         model._check_own_state("Trainer")  # and not behind the first epoch, when it is saved
         self.optimizer = self.optimizers[0]
         self.device = get_device(device)
-        self._ranks = Ranks(self.device)
+        self.machine = Machine(self.device)
         self.loss = loss
         self.capture, self.resident = capture, resident
         if chosen["step"] is not None and loss is not F.cross_entropy:
             raise ValueError("Trainer: loss and step are both given; a step computes the loss itself")
-        self._user_step, self._user_evaluate_step = chosen["step"], chosen["evaluate_step"] or chosen["step"]
+        self.user_step, self.user_evaluate_step = chosen["step"], chosen["evaluate_step"] or chosen["step"]
         self.metrics = as_metrics(chosen["metrics"] or {}, self.device)
         self.accumulate, self.clip_norm = chosen["accumulate"], chosen["clip_norm"]
         self.ema, self.schedule_per = chosen["ema"], chosen["schedule_per"]
@@ -165,18 +164,15 @@ class Trainer:
         self.augment: Callable[..., Any] | None = None
         self.epoch = 0
         self.step = 0
-        self._unfinished: Mapping[str, Any] | None = None  # the tally of an epoch that was interrupted
-        self._loader: dict[str, Any] | None = None  # what the last epoch was trained on
-        self._same_loader = False  # whether the next epoch must be trained on the same
+        self.place = Place()
+        self.modes = Modes()
         self._updates = False  # whether a step was seen to change the weights
-        self._modes = Modes()
-        self._trained, self._tested = Tally(self.device), Tally(self.device)
-        self._residents = Residents(self.device, self._ranks.memory)
-        self._steps: dict[Any, Step] = {}  # by name, where batches come from, augmentation and mean
-        self._kernels = Precompiler()
 
-    def train_epoch(self, loader: DataLoader, steps: int | None = None) -> Result:
+    def train_epoch(self, loader: DataLoader, steps: int | None = None, report: Report | None = None) -> Result:
         """One pass over `loader`, of at most `steps` steps; the rest of the last pass if it was interrupted.
+
+        Args:
+            report: gets the number of steps so far and the mean loss of the last ten or so, again and again.
 
         Raises:
             TrainingError: the loss is not finite; the message names the step. On the cpu the weights are then those
@@ -187,11 +183,7 @@ class Trainer:
             DataError: the loader cannot be resumed, has no batches or batches of another form; or `steps` is not a
                 whole number of at least 1.
         """
-        return self._train_epoch(loader, steps, None)
-
-    def _train_epoch(self, loader: DataLoader, steps: int | None, report: Report | None) -> Result:
-        """See `train_epoch`; `report(step, loss)` gets the mean loss of about READ_EVERY steps, again and again."""
-        with self._ranks.share(loader, True, self._in_shares(loader)):
+        with self.machine.share(loader, True, self.resident):
             held = self.device.memory.block_ids() if isinstance(self.device, CudaDevice) else set()
             try:
                 return self._train_part(loader, steps, report)
@@ -203,18 +195,18 @@ class Trainer:
         """Train on this process's part of an epoch."""
         if steps is not None:
             steps = whole_number("Trainer", "steps", steps, 1)
-        epoch_seed = self._ranks.begin_epoch(loader, self._check_loader(loader))
-        if self._unfinished is None:
+        epoch_seed = self.machine.ranks.begin_epoch(loader, self.place.begin(loader, self.user_step is None))
+        if self.place.unfinished is None:
             self.epoch, self.step = self.epoch + 1, 0
-        tally = self._trained
-        tally.begin(f"epoch {self.epoch}", own_share(self._unfinished))
+        tally = self.machine.trained
+        tally.begin(f"epoch {self.epoch}", own_share(self.place.unfinished))
         loader.set_epoch(self.epoch - 1, self.step)
         loader.epoch_seed = epoch_seed
-        feed, train = self._begin_training(loader)
+        feed, train = self.begin_training(loader)
 
         def step(*batch: Any) -> None:
             tally.learning_rate = float(self.optimizer.param_groups[0]["lr"])
-            self._ranks.count_step()
+            self.machine.ranks.count_step()
             before = None if self._updates else writes(self.model)
             train(*batch)
             if before is not None:
@@ -222,37 +214,37 @@ class Trainer:
             after_step(self.schedules, self.schedule_per)
             self.step += 1
 
-        self._unfinished = None
+        self.place.unfinished = None
         try:
             with numerics.precision(self.precision), memory_mode(self.memory_mode):
                 total = self._steps_of(loader, steps, tally)
                 self._compile(feed, total, train)
                 result = self._run(feed, step, tally, loader, total, self.step, report)
         except Interrupted:
-            self._ranks.sum_up(tally)
-            self._unfinished, self._same_loader = tally.state_dict(), True
+            self.machine.ranks.sum_up(tally)
+            self.place.unfinished, self.place.same_loader = tally.state_dict(), True
             raise
         except TrainingError:
             self._explain(tally, loader, self.epoch - 1, epoch_seed)
             raise
-        self._same_loader = False
+        self.place.same_loader = False
         after_epoch(self.schedules, self.schedule_per, result)
         return result
 
-    def _begin_training(self, loader: DataLoader) -> tuple[Feed, Step]:
+    def begin_training(self, loader: DataLoader) -> tuple[Feed, Step]:
         """The batches of the next epoch, and the step that trains on one of them."""
-        check_accepted(self.optimizers, self.schedules, self._user_step)  # perhaps others than at first
+        check_accepted(self.optimizers, self.schedules, self.user_step)  # perhaps others than at first
         check_bounds(self.augment, loader)
-        if not self._updates and self._user_step is None:
+        if not self._updates and self.user_step is None:
             warn_of_untrained(self.model, self.optimizers)
-        self._modes.train(self.model)
-        self._ranks.begin(self.model, self._user_step is not None)
-        self._ranks.compare_settings(self)
-        self._begin_average()
+        self.modes.train(self.model)
+        self.machine.ranks.begin(self.model, self.user_step is not None)
+        self.machine.ranks.compare_settings(self)
+        self.averaged = average_of(self.model, self.ema, self.averaged)
         self._set_augmentation(training=True)
         for optimizer in self.optimizers:
             optimizer.zero_grad()
-        feed = self._feed(loader)
+        feed = self.machine.feed(loader, self.resident)
         return feed, self._step("train", feed.batch, self._train_step)
 
     def evaluate(self, loader: DataLoader) -> Result:
@@ -266,23 +258,23 @@ class Trainer:
             DataError: the data set names other classes than the one that the model was trained on.
         """
         check_loader(loader)
-        if self._user_step is None:
-            check_classes(loader.dataset, self._loader)
-        with self._ranks.share(loader, False, self._in_shares(loader)):
+        if self.user_step is None:
+            check_classes(loader.dataset, self.place.loader)
+        with self.machine.share(loader, False, self.resident):
             return self._evaluate_part(loader)
 
     def _evaluate_part(self, loader: DataLoader) -> Result:
         """Evaluate this process's part of the data; the result is that of all parts."""
-        tally = self._tested
+        tally = self.machine.tested
         tally.begin("evaluation")
         for metric in self.metrics.values():
             metric.reset()
-        self._ranks.begin(self.model, self._user_step is not None)
-        self._ranks.evaluate(self._evaluated())
+        self.machine.ranks.begin(self.model, self.user_step is not None)
+        self.machine.ranks.evaluate(self._evaluated())
         self.model.eval()
         self._evaluated().eval()
         self._set_augmentation(training=False)
-        feed = self._feed(loader)
+        feed = self.machine.feed(loader, self.resident)
         step = self._step("evaluate", feed.batch, self._evaluate_step)
         with no_grad(), numerics.precision(self.precision), at_epoch(loader, max(0, self.epoch - 1)):
             total = self._steps_of(loader, None, tally)
@@ -307,12 +299,12 @@ class Trainer:
         if not len(loader):
             raise DataError(f"predict: no batches of {loader.batch_size} in {loader.samples} samples")
         model = self._evaluated()
-        self._ranks.begin(self.model, self._user_step is not None)
-        self._ranks.evaluate(model)
+        self.machine.ranks.begin(self.model, self.user_step is not None)
+        self.machine.ranks.evaluate(model)
         self.model.eval()
         model.eval()
         self._set_augmentation(training=False)
-        feed, augment = self._feed(loader), self._evaluation_transform()
+        feed, augment = self.machine.feed(loader, self.resident), self._evaluation_transform()
         outputs: list[Any] = []
         with (
             no_grad(),
@@ -343,7 +335,7 @@ class Trainer:
 
     def steps_of(self, loader: DataLoader) -> int:
         """Number of steps in an epoch of training on this loader, by each of the processes that train together."""
-        with self._ranks.share(loader, True, self._in_shares(loader)):
+        with self.machine.share(loader, True, self.resident):
             return len(loader)
 
     def memory_plan(
@@ -372,11 +364,11 @@ class Trainer:
     @property
     def finished_epochs(self) -> int:
         """Epochs that were trained to their end."""
-        return self.epoch if self._unfinished is None else self.epoch - 1
+        return self.epoch if self.place.unfinished is None else self.epoch - 1
 
     def __repr__(self) -> str:
         optimizers = ", ".join(type(optimizer).__name__ for optimizer in self.optimizers)
-        objective = "step" if self._user_step is not None else getattr(self.loss, "__name__", repr(self.loss))
+        objective = "step" if self.user_step is not None else getattr(self.loss, "__name__", repr(self.loss))
         return (
             f"Trainer({type(self.model).__name__} on {self.device.name} in {self.precision}, {objective}, "
             f"{optimizers}, after step {self.step} of epoch {self.epoch})"
@@ -385,30 +377,20 @@ class Trainer:
     # -- steps ----------------------------------------------------------------------------------
 
     def _train_step(self, batch: Batch) -> Step:
-        objective = objective_of(self.loss, self._user_step, self.model, self.augment)
+        objective = objective_of(self.loss, self.user_step, self.model, self.augment)
         update = Update(self.model, self.optimizers, self.clip_norm, self.averaged)
-        counts = self._adder(self._trained), self._trained.named.add
-        return train_step_of(batch, objective, counts, update, self.accumulate, self._ranks.before_last)
+        counts = self.machine.adder(self.machine.trained), self.machine.trained.named.add
+        return train_step_of(batch, objective, counts, update, self.accumulate, self.machine.ranks.before_last)
 
     def _evaluate_step(self, batch: Batch) -> Step:
         augment = self._evaluation_transform()
-        objective = objective_of(self.loss, self._user_evaluate_step, self._evaluated(), augment)
-        counts = self._adder(self._tested), self._tested.named.add
+        objective = objective_of(self.loss, self.user_evaluate_step, self._evaluated(), augment)
+        counts = self.machine.adder(self.machine.tested), self.machine.tested.named.add
         return evaluate_step_of(batch, objective, counts, list(self.metrics.values()))
 
     def _evaluated(self) -> Module:
         """The model that `evaluate` measures."""
         return self.model if self.averaged is None else self.averaged.module
-
-    def _begin_average(self) -> None:
-        """Make the mean of the weights, which begins with the weights of now."""
-        if self.ema is not None and self.averaged is None:
-            lazy = [name for name, value in self.model.named_tensors() if isinstance(value, Uninitialized)]
-            if lazy:
-                raise ValueError(
-                    f"Trainer: ema needs weights, but {lazy[0]} has no shape yet; call the model once on a batch before"
-                )
-            self.averaged = AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(self.ema), use_buffers=True)
 
     def _set_augmentation(self, training: bool) -> None:
         if isinstance(self.augment, Module):
@@ -420,40 +402,15 @@ class Trainer:
     def _check_update(self, before: int) -> None:
         """Raises TrainingError if the first step changed no parameter, as if nothing of the loss depended on them."""
         if writes(self.model) == before:
+            name = self.machine.trained.name
             raise TrainingError(
-                f"{self._trained.name}: the first step changed no parameter of the model: its loss has no gradient, or "
-                "no parameter requires one; a step= must return a loss with a graph, or update the weights itself"
+                f"{name}: the first step changed no parameter of the model: its loss has no gradient, or no parameter "
+                "requires one; a step= must return a loss with a graph, or update the weights itself"
             )
         self._updates = True
 
-    def _adder(self, tally: Tally) -> Callable[[Tensor, Any, Any, int, bool], None]:
-        """Function that counts a batch: on the cpu it also reads the result, which costs nothing there."""
-        return tally.add if self.device.name == "cpu" else partial(count, tally.sums)
-
     def _step(self, name: str, batch: Batch, make: Callable[[Batch], Step]) -> Step:
-        """The step of this name that takes its batches from `batch`, one for all loaders of a data set."""
-        key = name, batch, self.augment, self.averaged, self._ranks.before_last
-        if key not in self._steps:
-            step = make(batch)
-            capturing = self.capture is not False
-            self._steps[key] = capture(strict=self.capture is True)(step) if capturing else step
-        return self._steps[key]
-
-    def _feed(self, loader: DataLoader) -> Feed:
-        """Feed that brings the batches of a loader to the device."""
-        self._drop_residents()
-        return self._residents.feed(loader, self.resident)
-
-    def _drop_residents(self) -> None:
-        """Forget data sets on the device that the program has dropped, and the steps that take batches of them."""
-        for gone in self._residents.drop():
-            self._steps = {key: step for key, step in self._steps.items() if key[1] != gone.batch}
-
-    def _in_shares(self, loader: DataLoader) -> bool:
-        """True if each rank is to hold only its share of a loader's data set, as a device has no room for the whole."""
-        check_loader(loader)
-        self._drop_residents()
-        return self._residents.in_shares(loader, self.resident, self._ranks.world_size)
+        return self.machine.step(name, batch, (self.augment, self.averaged), make, self.capture)
 
     def _steps_of(self, loader: DataLoader, steps: int | None, tally: Tally) -> int:
         """Number of steps of an epoch; raises an error if it cannot begin."""
@@ -472,13 +429,13 @@ class Trainer:
         if not isinstance(self.device, CudaDevice):
             return
         with interrupt_between_steps() as held:
-            check = (lambda: None) if self._ranks.many else held  # a rank alone must not stop
-            runs = self._kernels.dry_runs(self.device, step, feed, total)
+            check = (lambda: None) if self.machine.ranks.many else held  # a rank alone must not stop
+            runs = self.machine.dry_runs(step, feed, total)
             if runs and self.model.training:
                 self.model.eval()
                 with no_grad():
-                    runs += self._kernels.dry_runs(self.device, self._evaluate_step(feed.batch), feed, 1)
-                self._modes.train(self.model)
+                    runs += self.machine.dry_runs(self._evaluate_step(feed.batch), feed, 1)
+                self.modes.train(self.model)
             compile_runs(self.device, runs, check)
 
     def _run(
@@ -501,8 +458,8 @@ class Trainer:
             progress.step_bar(tally.name, precision, total, done) as bar,
         ):
             for arguments in islice(batches, max(0, total - done)):
-                if self._ranks.many and self.model.training:
-                    self._ranks.check(check)  # before a step, which all ranks come to
+                if self.machine.ranks.many and self.model.training:
+                    self.machine.ranks.check(check)  # before a step, which all ranks come to
                 step(*arguments)
                 tally.steps += 1
                 tally.seconds = time.perf_counter() - start
@@ -514,13 +471,13 @@ class Trainer:
                     progress.show(bar, (f"loss {tally.loss:.4f}", *rated, speed, memory))
                     self._report(report, tally)
                 bar.update()
-                if not self._ranks.many:  # ranks have different numbers of batches to evaluate
+                if not self.machine.ranks.many:  # ranks have different numbers of batches to evaluate
                     check()
             loader.prepare_epoch()  # while the device works on what is queued
             tally.read()
             self._report(report, tally)
-            self._ranks.compare_order(loader)
-            self._ranks.sum_up(tally, () if self.model.training else self.metrics.values())
+            self.machine.ranks.compare_order(loader)
+            self.machine.ranks.sum_up(tally, () if self.model.training else self.metrics.values())
             tally.seconds = time.perf_counter() - start
             live = self.device.memory_stats().live
         numbers = tally.images, tally.loss, tally.accuracy, tally.seconds, live, precision, tally.learning_rate
@@ -531,7 +488,7 @@ class Trainer:
         why = ""
         if tally.bad_step:
             with suppress(Exception):  # the error that is being raised counts, not one of the second reading
-                classes = self.loss is F.cross_entropy and self._user_step is None
+                classes = self.loss is F.cross_entropy and self.user_step is None
                 why = fault_of(loader, epoch, seed, tally.bad_step, classes)
         if why:
             raise tally.explained(why) from None
@@ -558,17 +515,3 @@ class Trainer:
             CheckpointError: says what does not fit; nothing has changed then.
         """
         load_state_dict(self, state)
-
-    def _check_loader(self, loader: DataLoader) -> int | None:
-        """Note what the loader gives, and return the seed of the epoch; refuse another loader if one must go on."""
-        check_loader(loader)
-        found, before = loader.describe(), self._loader or {}
-        if self._same_loader and self._user_step is None:
-            check_classes(loader.dataset, before, "the training that goes on")
-        ignored = (HELD_BY,) if self._unfinished is None else ()
-        seen, wanted = ({k: v for k, v in about.items() if k not in ignored} for about in (found, before))
-        if self._same_loader and before and (wrong := difference(seen, wanted)):
-            raise CheckpointError(f"Trainer: the run must go on with the loader that it began with: {wrong}")
-        epoch_seed = seed_of_epoch(loader, None if self._unfinished is None else before)
-        self._loader = {**found, EPOCH_SEED: epoch_seed}
-        return epoch_seed

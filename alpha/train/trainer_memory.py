@@ -40,7 +40,7 @@ def subject_of(trainer: Any, loader: DataLoader, batch: int | None = None, **cha
         changes: other arguments of the Trainer.
     """
     check_loader(loader)
-    if trainer._ranks.many:
+    if trainer.machine.ranks.many:
         raise DryRunError(
             "the memory of a Trainer that is one of several processes cannot be planned: plan that of one process "
             "alone, with the batch of one of them"
@@ -56,11 +56,11 @@ def subject_of(trainer: Any, loader: DataLoader, batch: int | None = None, **cha
         "model": trainer.model,
         "optimizers": trainer.optimizers,
         "loss": trainer.loss,
-        "step": trainer._user_step,
+        "step": trainer.user_step,
         "augment": trainer.augment,
         "averaged": trainer.averaged,
-        "resident": trainer._residents.find(loader.dataset),
-        "counted": [(tally.sums, tally.named.sums) for tally in (trainer._trained, trainer._tested)],
+        "resident": trainer.machine.residents.find(loader.dataset),
+        "counted": [(tally.sums, tally.named.sums) for tally in (trainer.machine.trained, trainer.machine.tested)],
     }
     size = min(batch or loader.batch_size or 1, loader.samples)
     make, captured = type(trainer), settings["capture"] is not False
@@ -93,7 +93,7 @@ def shortage(trainer: Any, loader: DataLoader, held: set[int]) -> str:
         if subject.batch >= parts:
             text = "gradients of the same batch, in parts"
             found.append(Remedy(f"Trainer(.., accumulate={parts})", lambda: changed(accumulate=parts), text))
-        if trainer._residents.find(loader.dataset) is not None or trainer.resident:
+        if trainer.machine.residents.find(loader.dataset) is not None or trainer.resident:
             sample = HostBatches(loader).batch(np.arange(1))
             copied: list[int] = []
             mapped(sample, lambda values: copied.append(values.nbytes * subject.batch))
@@ -124,13 +124,13 @@ def _steps(
     trainer = make(copy["model"], copy["optimizers"], device, **settings)
     trainer.augment, trainer.averaged = copy["augment"], copy["averaged"]
     if copy["resident"] is not None and trainer.resident is not False:
-        trainer._residents.take(loader.dataset, copy["resident"])
+        trainer.machine.residents.take(loader.dataset, copy["resident"])
     copy.clear()
-    trainer._trained.begin("a plan")
-    feed, train = trainer._begin_training(loader)
+    trainer.machine.trained.begin("a plan")
+    feed, train = trainer.begin_training(loader)
     device.driver.readable = False
     scene.modules += [] if trainer.averaged is None else [trainer.averaged]
-    if (resident := trainer._residents.find(loader.dataset)) is not None:
+    if (resident := trainer.machine.residents.find(loader.dataset)) is not None:
         scene.inputs += [resident.inputs, resident.targets, resident.order]
     del resident
     examples = _Examples(loader, size) if isinstance(feed, StreamingFeed) else None

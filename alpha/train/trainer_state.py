@@ -1,19 +1,57 @@
-"""State of a Trainer as a dict, and a Trainer that goes on from one; a state that does not fit changes nothing."""
+"""State of a Trainer: its place in the epoch, and a dict from which another goes on; a wrong one changes nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from alpha.core.rng import get_rng_state, set_rng_state
+from alpha.data import DataLoader
+from alpha.data.loader import HELD_BY
 from alpha.distributed import ZeroRedundancyOptimizer
 from alpha.errors import CheckpointError
 from alpha.module.module import Module
 from alpha.module.parameter import Uninitialized
 from alpha.module.state_dict import StateDict
+from alpha.train.batches.host import EPOCH_SEED, check_loader, difference, seed_of_epoch
 from alpha.train.batches.tally import TALLIED, TALLIED_SINCE
+from alpha.train.beginning import average_of, check_classes
 
 ADDED = ("averaged",)  # parts of a state that older ones have not
+
+
+@dataclass
+class Place:
+    """Place of a training in its epochs, besides the numbers of the epoch and the step.
+
+    Attributes:
+        unfinished: the tally of an epoch that was interrupted, or None.
+        loader: what the last epoch was trained on; None before the first.
+        same_loader: whether the next epoch must be trained on the same.
+    """
+
+    unfinished: Mapping[str, Any] | None = None
+    loader: dict[str, Any] | None = None
+    same_loader: bool = False
+
+    def begin(self, loader: DataLoader, classes: bool) -> int | None:
+        """Note what the loader gives, and return the seed of the epoch; refuse another loader if one must go on.
+
+        Args:
+            classes: whether the labels are numbers of classes.
+        """
+        check_loader(loader)
+        found, before = loader.describe(), self.loader or {}
+        if self.same_loader and classes:
+            check_classes(loader.dataset, before, "the training that goes on")
+        ignored = (HELD_BY,) if self.unfinished is None else ()
+        seen, wanted = ({k: v for k, v in about.items() if k not in ignored} for about in (found, before))
+        if self.same_loader and before and (wrong := difference(seen, wanted)):
+            raise CheckpointError(f"Trainer: the run must go on with the loader that it began with: {wrong}")
+        epoch_seed = seed_of_epoch(loader, None if self.unfinished is None else before)
+        self.loader = {**found, EPOCH_SEED: epoch_seed}
+        return epoch_seed
 
 
 def state_dict(trainer: Any, local: bool = False) -> dict[str, Any]:
@@ -22,8 +60,8 @@ def state_dict(trainer: Any, local: bool = False) -> dict[str, Any]:
         "epoch": trainer.epoch,
         "step": trainer.step,
         "precision": trainer.precision,
-        "loader": trainer._loader,
-        "tally": None if trainer._unfinished is None else dict(trainer._unfinished),
+        "loader": trainer.place.loader,
+        "tally": None if trainer.place.unfinished is None else dict(trainer.place.unfinished),
         "rng": get_rng_state(),
         "schedule": _one_or_list([schedule.state_dict() for schedule in trainer.schedules]),
         "optimizer": _one_or_list(
@@ -87,7 +125,7 @@ def load_state_dict(trainer: Any, state: Mapping[str, Any]) -> None:
             )
     if trainer.epoch == 0 and trainer.ema is None and state.get("averaged") is not None:
         raise CheckpointError("Trainer: the state has a mean of the weights, the trainer has no ema=")
-    same_loader, averaged = trainer._same_loader, trainer.averaged
+    place, averaged = trainer.place, trainer.averaged
     try:
         _load(trainer, state)
     except BaseException:
@@ -97,7 +135,7 @@ def load_state_dict(trainer: Any, state: Mapping[str, Any]) -> None:
         )
         trainer.averaged = averaged
         _load(trainer, own)
-        trainer._same_loader = same_loader
+        trainer.place = place
         raise
 
 
@@ -116,7 +154,7 @@ def _load(trainer: Any, state: Mapping[str, Any]) -> None:
     for schedule, found in zip(trainer.schedules, _as_list(state["schedule"]), strict=True):
         schedule.load_state_dict(found)
     if state.get("averaged") is not None:
-        trainer._begin_average()
+        trainer.averaged = average_of(trainer.model, trainer.ema, trainer.averaged)
         assert trainer.averaged is not None
         _load_weights(trainer.averaged, state["averaged"])
     try:
@@ -124,7 +162,7 @@ def _load(trainer: Any, state: Mapping[str, Any]) -> None:
     except ValueError as error:
         raise CheckpointError(f"Trainer: {error}") from error
     trainer.epoch, trainer.step = epoch, step
-    trainer._unfinished, trainer._loader, trainer._same_loader = tally, loader, loader is not None
+    trainer.place = Place(tally, loader, loader is not None)
 
 
 def _load_weights(model: Module, state: Mapping[str, Any]) -> None:

@@ -178,6 +178,13 @@ def test_signatures_are_short() -> None:
                 assert right, f"{name_of(path)}: {name} has {count} parameters"
 
 
+def test_a_trainer_keeps_its_private_names() -> None:
+    """The modules around a Trainer use its public names alone, as its `machine` and its `place`."""
+    reads = re.compile(r"\b_?trainer\._(?!_)\w+")
+    wrong = {name_of(path): found for path in SOURCES if (found := reads.findall(path.read_text()))}
+    assert not wrong
+
+
 def test_siblings_that_do_not_know_each_other() -> None:
     """The package `data` stacks tensors and shows progress, but knows no operators; `nn` does not import `optim`."""
     for module in modules():

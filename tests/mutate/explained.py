@@ -26,5 +26,5 @@ EXPLAINED: dict[str, str] = {
     "alpha/models/torchvision/mobilenet.py:_conv_bn: nn.ReLU6(inplace=True) -> nn.ReLU6()": "it saves memory",
     "alpha/io/files.py:write_atomically: file.flush() -> pass": "it shows after a crash of the machine",
     "alpha/train/trainer.py:: 10 -> 11": f"{SPEED}: how often a step waits for the GPU",
-    'alpha/train/trainer.py:Trainer._adder: == "cpu" -> != "cpu"': f"{SPEED}: when losses are read",
+    'alpha/train/machine.py:Machine.adder: == "cpu" -> != "cpu"': f"{SPEED}: when losses are read",
 }

@@ -178,7 +178,7 @@ def test_training_with_its_data(device: CudaDevice, settings: dict[str, Any]) ->
     data = ArrayDataset(np.zeros((640, 8, 8, 3), np.uint8), np.zeros(640, np.int64))
     loader = DataLoader(data, 64)
     plan = trainer.memory_plan(loader)
-    trainer._kernels.dry_runs = lambda *_: []  # type: ignore[method-assign]
+    trainer.machine.dry_runs = lambda *_: []  # type: ignore[method-assign]
     device.reset_peak()
     trainer.train_epoch(loader)
     stats = device.memory_stats()

@@ -93,10 +93,10 @@ def test_parts_of_data_in_memory_lie_on_the_device() -> None:
     data = ArrayDataset(IMAGES, LABELS)
     train, test = random_split(data, [15, 5])
     subject = trainer("cuda")
-    assert isinstance(subject._feed(DataLoader(train, 4)), ResidentFeed)
-    assert isinstance(subject._feed(DataLoader(Subset(Subset(data, [1, 2]), [0]), 4)), ResidentFeed)
-    assert isinstance(subject._feed(DataLoader(Subset(Items(int), [1]), 4)), StreamingFeed)
-    assert isinstance(trainer("cpu")._feed(DataLoader(train, 4)), HostFeed)
+    assert isinstance(subject.machine.feed(DataLoader(train, 4), None), ResidentFeed)
+    assert isinstance(subject.machine.feed(DataLoader(Subset(Subset(data, [1, 2]), [0]), 4), None), ResidentFeed)
+    assert isinstance(subject.machine.feed(DataLoader(Subset(Items(int), [1]), 4), None), StreamingFeed)
+    assert isinstance(trainer("cpu").machine.feed(DataLoader(train, 4), None), HostFeed)
     for part in (train, test):
         loader = DataLoader(part, 4, shuffle=True)
         assert results("cuda", loader) == results("cuda", DataLoader(part, 4, shuffle=True), resident=False)
@@ -149,7 +149,7 @@ def test_a_collating_function_is_called_for_each_batch() -> None:
         return np.stack(images), list(labels)
 
     loader = DataLoader(ArrayDataset(IMAGES, LABELS), 8, collate_fn=collate)
-    assert isinstance(trainer("cuda", resident=True)._feed(loader), StreamingFeed)
+    assert isinstance(trainer("cuda").machine.feed(loader, True), StreamingFeed)
     trainer("cpu").train_epoch(loader)
     assert sizes == [8, 8, 4]
 

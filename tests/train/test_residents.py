@@ -62,14 +62,14 @@ def test_only_known_batches_lie_on_the_device() -> None:
     own.batch = lambda indices: ArrayDataset.batch(own, indices)  # type: ignore[method-assign]
     for data in (ByItem(images(), LABELS), ByBatch(images(), LABELS), own):
         for part in (data, Subset(data, range(9)), Subset(Subset(data, range(9)), [1])):
-            assert isinstance(subject._feed(DataLoader(part, 4)), StreamingFeed)
+            assert isinstance(subject.machine.feed(DataLoader(part, 4), None), StreamingFeed)
     plain = ArrayArg(images(), LABELS)
-    assert isinstance(subject._feed(DataLoader(Part(plain, range(9)), 4)), StreamingFeed)
-    assert isinstance(subject._feed(Loader(plain, 4)), StreamingFeed)
-    assert isinstance(subject._feed(DataLoader(Subset(plain, range(9)), 4)), ResidentFeed)
-    assert isinstance(subject._feed(DataLoader(plain, 4)), ResidentFeed)
-    trusting = trainer(resident=True)  # the program says that items stay the same
-    assert isinstance(trusting._feed(DataLoader(ByItem(images(), LABELS), 4)), ResidentFeed)
+    assert isinstance(subject.machine.feed(DataLoader(Part(plain, range(9)), 4), None), StreamingFeed)
+    assert isinstance(subject.machine.feed(Loader(plain, 4), None), StreamingFeed)
+    assert isinstance(subject.machine.feed(DataLoader(Subset(plain, range(9)), 4), None), ResidentFeed)
+    assert isinstance(subject.machine.feed(DataLoader(plain, 4), None), ResidentFeed)
+    trusted = DataLoader(ByItem(images(), LABELS), 4)  # the program says that items stay the same
+    assert isinstance(subject.machine.feed(trusted, True), ResidentFeed)
 
 
 def test_an_augmentation_of_batches_is_made_anew_in_each_epoch() -> None:
@@ -99,8 +99,8 @@ def test_what_a_program_has_dropped_leaves_the_device(capture: bool) -> None:
         del data
         gc.collect()
         lives.append(subject.device.memory_stats().live)
-    assert len(subject._residents._held) == 1
-    assert len(subject._steps) == 1
+    assert len(subject.machine.residents._held) == 1
+    assert len(subject.machine.steps) == 1
     assert max(lives) - min(lives) < COUNT * 32 * 32 * 3  # the bytes of one data set
 
 
@@ -112,11 +112,11 @@ def test_a_data_set_that_is_kept_stays_and_its_step_too() -> None:
         other = ArrayDataset(images(), LABELS)
         subject.train_epoch(DataLoader(data, 8))
         subject.evaluate(DataLoader(other, 8))
-        found = subject._residents.find(data)
+        found = subject.machine.residents.find(data)
         assert found is not None
         assert resident in (None, found)
         resident = found
-    assert sorted(key[0] for key in subject._steps) == ["evaluate", "train"]
+    assert sorted(key[0] for key in subject.machine.steps) == ["evaluate", "train"]
 
 
 def test_an_object_without_weak_references_is_kept() -> None:
@@ -124,7 +124,7 @@ def test_an_object_without_weak_references_is_kept() -> None:
     items = list(zip(images(), LABELS, strict=True))
     for _ in range(2):
         assert subject.evaluate(DataLoader(items, 8)).images == COUNT
-    assert len(subject._residents._held) == 1
+    assert len(subject.machine.residents._held) == 1
 
 
 def test_together_they_take_a_quarter_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,11 +135,11 @@ def test_together_they_take_a_quarter_of_the_memory(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(type(subject.device.driver), "memory_info", lambda self: (9 * size - held, 10**9))
     feeds, kept = [], [ArrayDataset(images(), LABELS) for _ in range(3)]
     for data in kept:
-        feeds.append(type(subject._feed(DataLoader(data, 4))))
+        feeds.append(type(subject.machine.feed(DataLoader(data, 4), None)))
         held = size * feeds.count(ResidentFeed)
     assert feeds == [ResidentFeed, ResidentFeed, StreamingFeed]
     kept.pop(0)
     del data
     held = size
     gc.collect()
-    assert isinstance(subject._feed(DataLoader(kept[-1], 4)), ResidentFeed)
+    assert isinstance(subject.machine.feed(DataLoader(kept[-1], 4), None), ResidentFeed)

@@ -41,14 +41,14 @@ def run(memory: int) -> dict[str, Any]:
     trainer = Trainer(model, alpha.optim.SGD(model.parameters(), lr=1e-3), device, step=step)
     loader = DataLoader(data, 2, shuffle=True, seed=3)
     trained, tested = (told(result) for result in (trainer.train_epoch(loader), trainer.evaluate(loader)))
-    resident = trainer._residents.find(data)
+    resident = trainer.machine.residents.find(data)
     streamed = told(trainer.evaluate(DataLoader(data, 2, sampler=list(range(COUNT)))))
     return {
         "trained": trained,
         "tested": tested,
         "streamed": streamed,
         "held": 0 if resident is None else len(resident.targets),
-        "about": trainer._loader,
+        "about": trainer.place.loader,
     }
 
 

@@ -58,14 +58,14 @@ class Stop(Callback):
 
     def on_start(self, fit: Any) -> None:
         if "stop" in options and int(options["stop"]) == dist.rank():
-            count = trainer._ranks.count_step
+            count = trainer.machine.ranks.count_step
 
             def counted() -> None:
                 count()
-                if trainer._ranks._group.watch.begun == 8:  # type: ignore[union-attr]
+                if trainer.machine.ranks._group.watch.begun == 8:  # type: ignore[union-attr]
                     os.kill(os.getpid(), signal.SIGINT)
 
-            trainer._ranks.count_step = counted  # type: ignore[method-assign]
+            trainer.machine.ranks.count_step = counted  # type: ignore[method-assign]
 
 
 resumed = (Path(folder) / "checkpoint.safetensors").exists()

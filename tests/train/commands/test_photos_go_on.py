@@ -92,7 +92,7 @@ def test_a_run_that_is_stopped_at_once_leaves_no_folder(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Trainer, "_train_epoch", stop)
+        patched.setattr(Trainer, "train_epoch", stop)
         capsys.readouterr()
         assert train("colors", *small) == 130
         assert "stopped at once; nothing was saved" in capsys.readouterr().err
