@@ -18,14 +18,13 @@ from alpha.module.flattened import Names, advice_of_flattened
 from alpha.module.hooks import call_with_backward_hooks, hooks_act
 from alpha.module.module_tree import Tree, dotted
 from alpha.module.parameter import Buffer, Parameter, fill, move, state_of, with_place, zero_gradients
-from alpha.module.state_dict import (
+from alpha.module.pytorch_layout import TorchLayout
+from alpha.module.state_dict import StateDict
+from alpha.module.state_reading import (
     IncompatibleKeys,
-    StateDict,
-    TorchLayout,
     advice_of_namesake,
     of_pytorch,
     read_state,
-    targets_of,
     unturned,
     weights_of,
 )
@@ -337,9 +336,9 @@ class Module(Tree):
         own = self._state()
         self._check_own_state("load_state_dict")
         state = weights_of(state, own)
-        maps = TorchLayout(self, flattened, unflattened).maps
-        values, problems, keys = read_state(own, targets_of(self, own), state, layout, strict, maps)
-        namesake = advice_of_namesake(self, state)
+        turning = TorchLayout(self, flattened, unflattened)
+        values, problems, keys = read_state(turning, state, layout, strict)
+        maps, namesake = turning.maps, advice_of_namesake(self, state)
         if problems:
             count = "1 mismatch" if len(problems) == 1 else f"{len(problems)} mismatches"
             lines = [f"{count} between the weights and {type(self).__name__}:", *problems, *filter(None, [namesake])]

@@ -16,7 +16,7 @@ from alpha.core.tensor import Tensor, tensor
 from alpha.errors import type_name
 from alpha.module.flattened import find_flattened, known_maps
 from alpha.module.module import Module
-from alpha.module.state_dict import TorchLayout
+from alpha.module.pytorch_layout import TorchLayout
 
 __all__ = ["Comparison", "Difference", "compare"]
 

@@ -17,7 +17,7 @@ from alpha.core.host_values import host_array, torch_tensor
 from alpha.core.tensor import Tensor
 from alpha.errors import CheckpointError
 from alpha.module.parameter import shape_text
-from alpha.module.state_dict import TorchLayout
+from alpha.module.pytorch_layout import TorchLayout
 from alpha.optim.states.saved_state import check_sizes
 
 if TYPE_CHECKING:
