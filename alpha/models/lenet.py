@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alpha import nn
 from alpha.core.tensor import Tensor
-from alpha.module.flattened import remember
+from alpha.module.flattened_layers import remember
 
 
 class LeNet(nn.Module):

@@ -14,7 +14,8 @@ from alpha.core.numerics import BFLOAT16
 from alpha.core.origins import LAYOUTS
 from alpha.core.tensor import Tensor, as_dtype
 from alpha.errors import CheckpointError
-from alpha.module.flattened import Names, advice_of_flattened
+from alpha.module.flattened import Names
+from alpha.module.flattened_layers import advice_of_flattened
 from alpha.module.hooks import call_with_backward_hooks, hooks_act
 from alpha.module.module_tree import Tree, dotted
 from alpha.module.parameter import Buffer, Parameter, fill, move, state_of, with_place, zero_gradients
@@ -119,7 +120,7 @@ class Module(Tree):
     _resets_when_made: ClassVar[bool] = True  # whether a constructor calls the `reset_parameters` of a subclass
 
     _namesake: ClassVar[tuple[str, str]] = ("", "")  # how names of another network's weights begin, and what to do then
-    _maps: Mapping[tuple[str, bool], tuple[int, ...]] = {}  # see alpha/module/flattened.py
+    _maps: Mapping[tuple[str, bool], tuple[int, ...]] = {}  # see alpha/module/flattened_layers.py
     _unturned: frozenset[str] = frozenset()  # tensors of four axes that PyTorch's weights have as the module has them
     _stays_evaluated = False  # whether a Trainer leaves this layer in evaluation mode
 

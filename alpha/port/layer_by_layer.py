@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from alpha.core.host_values import host_array, is_torch, torch_tensor
 from alpha.core.tensor import Tensor, tensor
 from alpha.errors import type_name
-from alpha.module.flattened import find_flattened, known_maps
+from alpha.module.find_flattened import find_flattened
+from alpha.module.flattened_layers import known_maps
 from alpha.module.module import Module
 from alpha.module.pytorch_layout import TorchLayout
 

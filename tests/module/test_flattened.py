@@ -14,7 +14,7 @@ import pytest
 import alpha
 from alpha import CheckpointError, nn
 from alpha.models import torchvision
-from alpha.module.flattened import known_maps, may_be_flattened
+from alpha.module.flattened_layers import known_maps, may_be_flattened
 from alpha.nn.utils import find_flattened
 
 pytestmark = pytest.mark.torch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from alpha import nn
 from alpha.core.tensor import Tensor
 from alpha.models.torchvision.pretrained import Weights, with_weights
-from alpha.module.flattened import remember
+from alpha.module.flattened_layers import remember
 from alpha.nn import functional as F
 
 __all__ = ["AlexNet", "alexnet"]
