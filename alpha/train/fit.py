@@ -130,7 +130,8 @@ def _epochs(
         if show is not None and (news := trainer.modes.news(trainer.model)):
             show(news)
         if trained is None:
-            trained = trainer.train_epoch(train_loader, steps, report if callbacks else None)
+            reported = {"report": report} if callbacks else {}  # which a subclass's train_epoch may not take
+            trained = trainer.train_epoch(train_loader, steps, **reported)
         if run is not None:
             run.trained = trained
         rows.append(Row.of(epoch + 1, trained, None if test_loader is None else trainer.evaluate(test_loader)))
