@@ -164,11 +164,8 @@ OPTION = re.compile(r"(?<!\S)--[a-z][\w-]*")
 
 @pytest.mark.parametrize("page", [*PAGES.values(), ROOT / "README.md"], ids=lambda page: page.stem)
 def test_commands_name_programs_and_options_that_exist(page: Path) -> None:
-    programs = {
-        "alpha-train": "alpha/train/commands/train_photos.py",
-        "alpha-predict": "alpha/train/commands/predict.py",
-        "alpha-doctor": "alpha/utils/doctor.py",
-    }
+    scripts = re.findall(r'^(alpha-\w+) = "([\w.]+):main"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    programs = {name: f"{module.replace('.', '/')}.py" for name, module in scripts}
     shared = "".join(path.read_text() for path in (ROOT / "alpha/train/commands").glob("*.py"))
     for line in re.findall(r"^ {4}(.*?)(?: +#.*)?$", page.read_text(), re.MULTILINE):
         found = re.match(r"(?:ALPHA_\w+=\S+ )*(?:python (examples/\w+\.py)|(alpha-\w+))(?= |$)(.*)", line)

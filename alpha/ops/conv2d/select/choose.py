@@ -107,7 +107,7 @@ def reads_half_of_gradient(s: ConvShape, target: Target, precision: str, X: Give
     constants, seen = time_model.constants_of(target.name), seen_by_kernels(s, target)
 
     def cycles(of_dY: Given, written: int) -> float:
-        """Of the kernel that writes so many bytes for each element of dY, and of those that read it."""
+        """Sum of the kernel that writes so many bytes for each element of dY, and of those that read it."""
         total = written * math.prod(s.Y) / constants.memory
         for operator in operators:
             known = (
