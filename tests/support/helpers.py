@@ -81,6 +81,7 @@ def choosing(wanted: Callable[[Configuration], bool]) -> Iterator[None]:
         choose._choose.cache_clear()
         launch._cached_plan.cache_clear()
         launch._cached_needs.cache_clear()
+        launch._cached_needs_of_gradient.cache_clear()
 
     with patch.object(choose, "_best", best):
         forget()

@@ -8,37 +8,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conv2d_cases import hopper
 from helpers import choosing
-from launch_log import Launched, observed_launches
+from launch_log import observed_launches
+from reading_copies import alone, copies, gpu_that_reads_copies
 
 import alpha
 import alpha.nn.functional as F
 from alpha import Tensor, nn
 from alpha.ops import conv2d
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics
-from alpha.ops.conv2d.problem import Configuration
 from alpha.ops.normalization import batch_norm
 from alpha.runtime.cuda.cuda_device import CudaDevice
-from alpha.step.dry import in_place_of_the_gpu
 
-TILES = {
-    "conv_v2_sm90_fp16_64x32_prepared",
-    "ks_deconv_sm90_fp16_64x32_prepared",
-    "sk_dilated_sm90_fp16_64x32_both_prepared",
-}
 SIZE = (4, 6, 5, 16)  # of images
-
-
-def reads_copies(v: Configuration) -> bool:
-    return v.name in TILES
 
 
 @pytest.fixture
 def cuda() -> Iterator[CudaDevice]:
-    """A Hopper GPU of few SMs, or an emulated one, on which the smallest tile that reads copies is always taken."""
-    device = hopper(4)
-    with in_place_of_the_gpu(device), choosing(reads_copies):
+    with gpu_that_reads_copies() as device:
         yield device
 
 
@@ -72,16 +59,6 @@ def gradients(model: Chain, x: Tensor, w: Tensor) -> list[np.ndarray]:
     (model(x) * w).sum().backward()
     found = [parameter.grad for parameter in model.parameters()]
     return [grad.numpy() for grad in found if grad is not None]
-
-
-def copies(log: list[Launched]) -> int:
-    """The number of copies that kernels of batch normalisation wrote."""
-    return sum(launched.defines.get("HALF", 0) > 0 for launched in log)
-
-
-def alone(log: list[Launched]) -> int:
-    """The number of those that took the place of a gradient."""
-    return sum(launched.defines.get("HALF", 0) == 2 for launched in log)
 
 
 def test_convolutions_multiply_copies(cuda: CudaDevice) -> None:
