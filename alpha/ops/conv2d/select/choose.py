@@ -104,6 +104,8 @@ def reads_half_of_gradient(s: ConvShape, target: Target, precision: str, X: Give
         wanted: whether dX and dW are.
     """
     operators = [operator for operator, needed in zip((INPUT, WEIGHT), wanted, strict=True) if needed]
+    if not operators or config.CONV_KERNEL.get():  # which may read dY
+        return False
     constants, seen = time_model.constants_of(target.name), seen_by_kernels(s, target)
 
     def cycles(of_dY: Given, written: int) -> float:
@@ -113,15 +115,14 @@ def reads_half_of_gradient(s: ConvShape, target: Target, precision: str, X: Give
             known = (
                 (of_dY if of_dY >= Given.HALF else Given.NOTHING, Given.NOTHING) if operator == INPUT else (X, of_dY)
             )
-            rows = [v for v in applicable(operator, s, target, precision, known) if v.preferred(seen, target)]
-            if not any(map(time_model.is_counted, rows)):
+            rows = applicable(operator, s, target, precision, known)
+            if not any(time_model.is_counted(v) and v.preferred(seen, target) for v in rows):
                 return math.inf
-            v = choose(operator, s, target, precision, known)
-            total += time_model.cycles(v, seen, target, constants, known)
+            total += time_model.cycles(_best(rows, s, target, known), seen, target, constants, known)
         return total
 
     others = cycles(Given.HALF, 6) if s.taps > 1 else cycles(Given.MAGNITUDE, 4)
-    return bool(operators) and cycles(Given.HALF_ALONE, 2) < others
+    return cycles(Given.HALF_ALONE, 2) < others
 
 
 def _table(s: ConvShape, target: Target) -> tuple[Configuration, ...]:
