@@ -112,9 +112,7 @@ def reads_half_of_gradient(s: ConvShape, target: Target, precision: str, X: Give
         """Sum of the kernel that writes so many bytes for each element of dY, and of those that read it."""
         total = written * math.prod(s.Y) / constants.memory
         for operator in operators:
-            known = (
-                (of_dY if of_dY >= Given.HALF else Given.NOTHING, Given.NOTHING) if operator == INPUT else (X, of_dY)
-            )
+            known = (of_dY, Given.NOTHING) if operator == INPUT else (X, of_dY)
             rows = applicable(operator, s, target, precision, known)
             if not any(time_model.is_counted(v) and v.preferred(seen, target) for v in rows):
                 return math.inf
