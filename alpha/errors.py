@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 __all__ = [
     "AlphaError",
@@ -127,3 +127,9 @@ def type_name(value: object) -> str:
     """The type of a value, for a message that a Tensor is needed: another library's is a "torch.Tensor"."""
     name, library = type(value).__name__, type(value).__module__.partition(".")[0]
     return f"{library}.{name}" if name in ("Tensor", "Parameter", "Buffer") and library != "alpha" else name
+
+
+def first_few(values: Iterable[object], most: int) -> str:
+    """The first of several values, for a message, and how many more there are: "a, b and 3 more"."""
+    texts = [*map(str, values)]
+    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")

@@ -18,7 +18,7 @@ from alpha.core import rng
 from alpha.data.checks import index_of, indices_of, say_where
 from alpha.data.collate import collate, owned
 from alpha.data.dataset import batch_from, item_of, items_from, way_of
-from alpha.errors import DataError
+from alpha.errors import DataError, first_few
 
 T = TypeVar("T")
 
@@ -185,9 +185,7 @@ def named(asked: Any) -> str:
     """The index, or the indices, of a call."""
     if not isinstance(asked, (list, tuple, np.ndarray)):
         return f"item {asked!r}"
-    few = [str(index) for index in asked[:8]]
-    rest = f", .. ({len(asked)} in all)" if len(asked) > len(few) else ""
-    return f"the batch of items {', '.join(few)}{rest}"
+    return f"the batch of items {first_few(asked, 8)}"
 
 
 def _join(recipe: Recipe, results: list[Any], indices: Any, place: rng.Substream) -> Any:

@@ -30,7 +30,7 @@ from alpha.core.tensor import Tensor
 from alpha.distributed.exchange import Engine
 from alpha.distributed.process_group import current, joined_engine
 from alpha.distributed.side_by_side import copy_arrays, pack
-from alpha.errors import DistributedError, GradientError
+from alpha.errors import DistributedError, GradientError, first_few
 from alpha.module.module import Module, device_of
 from alpha.module.parameter import Uninitialized
 from alpha.ops.kernel.options import real
@@ -253,8 +253,8 @@ class Reducer:
         if not numbers:
             return ""
         owners = [None if share is None else share.owner for share in (share_of(self._named[n][1]) for n in numbers)]
-        first, code = self._named[numbers[0]][0], crc32(repr((numbers, owners)).encode())
-        return f" (gradients of {first}{f' and {len(numbers) - 1} more' if len(numbers) > 1 else ''}, {code:08x})"
+        names = first_few((self._named[number][0] for number in numbers), 1)
+        return f" (gradients of {names}, {crc32(repr((numbers, owners)).encode()):08x})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> None:
         """None: the copy of a model averages nothing."""
@@ -282,9 +282,9 @@ class Reducer:
             names = [self._named[number][0] for number in missing]
             raise GradientError(
                 f"DataParallel: {len(names)} of {len(self._named)} parameters got no gradient in this backward pass: "
-                f"{', '.join(names[:SHOWN])}{', ..' if len(names) > SHOWN else ''}; the other ranks wait for them. Use "
-                "them, freeze them (requires_grad = False), or give DataParallel find_unused_parameters=True, which "
-                "takes zeros for them; a Trainer leaves them out if it has a step="
+                f"{first_few(names, SHOWN)}; the other ranks wait for them. Use them, freeze them (requires_grad = "
+                "False), or give DataParallel find_unused_parameters=True, which takes zeros for them; a Trainer "
+                "leaves them out if it has a step="
             )
         if self.unused == ZEROS:
             self._ready.update(missing)

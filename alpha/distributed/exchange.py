@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from alpha.core.primitive import Array
+from alpha.errors import first_few
 
 OPERATIONS = ("sum", "mean", "min", "max")
 SHOWN = 3  # arrays of an exchange
@@ -73,9 +74,9 @@ def described(name: str, arrays: Sequence[Array], ranks: Sequence[int] = ()) -> 
     forms = [f"{np.dtype(array.dtype).name} {tuple(array.shape)}" for array in arrays]
     if ranks:
         forms = [f"{form} at rank {rank}" for form, rank in zip(forms, ranks, strict=True)]
-    text = f"{name} of {', '.join(forms[:SHOWN])}"
+    text = f"{name} of {first_few(forms, SHOWN)}"
     if len(forms) > SHOWN:
-        text += f" and {len(forms) - SHOWN} more ({zlib.crc32(' '.join(forms).encode()):08x})"
+        text += f" ({zlib.crc32(' '.join(forms).encode()):08x})"
     return text
 
 

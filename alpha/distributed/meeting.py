@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 
 from alpha.distributed.environment import Place
 from alpha.distributed.roll import explain
+from alpha.errors import first_few
 
 LINGER_SECONDS = 1.0  # in which the others, whose time is over, too, can see that this process had come
 SHOWN = 8  # ranks in a message
@@ -57,8 +58,8 @@ def missing(place: Place, goal: str) -> str:
         return f"{len(absent) - elsewhere} of {place.local_size} ranks of this machine have"
     if elsewhere or not absent:
         return f"some of {place.world_size} ranks have"
-    shown = ", ".join(map(str, absent[:SHOWN])) + (", .." if len(absent) > SHOWN else "")
-    return f"rank{'s' * (len(absent) > 1)} {shown} of {place.world_size} {'have' if len(absent) > 1 else 'has'}"
+    verb = "have" if len(absent) > 1 else "has"
+    return f"rank{'s' * (len(absent) > 1)} {first_few(absent, SHOWN)} of {place.world_size} {verb}"
 
 
 def _mark(rank: int, goal: str) -> socket.socket | None:

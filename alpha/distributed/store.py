@@ -20,7 +20,7 @@ from typing import Any
 from xml.parsers.expat import ExpatError
 from xmlrpc.server import SimpleXMLRPCRequestHandler, SimpleXMLRPCServer
 
-from alpha.errors import DistributedError
+from alpha.errors import DistributedError, first_few
 
 POLL_SECONDS = 0.05
 CALL_SECONDS = 10.0  # a call that takes longer has failed
@@ -177,9 +177,9 @@ class Client:
             if all(str(rank) in found for rank in ranks):
                 return [found[str(rank)] for rank in ranks]
         missing = [str(rank) for rank in ranks if str(rank) not in found]
-        shown = ", ".join(missing[:8]) + (", .." if len(missing) > 8 else "")
         raise DistributedError(
-            f"rank {self._rank}: {len(missing)} of {len(ranks)} ranks are missing after {seconds:g} s: {shown}"
+            f"rank {self._rank}: {len(missing)} of {len(ranks)} ranks are missing after {seconds:g} s: "
+            f"{first_few(missing, 8)}"
         )
 
 

@@ -12,7 +12,7 @@ from alpha.core.host_values import host_array, is_torch
 from alpha.core.numerics import is_floating
 from alpha.core.origins import LAYOUTS
 from alpha.core.tensor import Tensor
-from alpha.errors import CheckpointError, type_name
+from alpha.errors import CheckpointError, first_few, type_name
 from alpha.module.parameter import Uninitialized
 from alpha.module.pytorch_layout import Target, TorchLayout, channels_last
 from alpha.module.state_dict import StateDict, layout_in
@@ -165,9 +165,8 @@ def _unclear(found: Sequence[str]) -> list[str]:
     """One line about the weights whose layout cannot be told."""
     if not found:
         return []
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
     return [
-        f"layout      {found[0]}{more}: NHWC or NCHW cannot be told from the shape; "
+        f"layout      {first_few(found, 1)}: NHWC or NCHW cannot be told from the shape; "
         "pass layout='NCHW' for PyTorch's weights, layout='NHWC' for Alpha's"
     ]
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from alpha.core.host_values import host_array, is_torch, torch_tensor
 from alpha.core.tensor import Tensor, tensor
-from alpha.errors import type_name
+from alpha.errors import first_few, type_name
 from alpha.module.find_flattened import find_flattened
 from alpha.module.flattened_layers import known_maps
 from alpha.module.module import Module
@@ -112,7 +112,7 @@ class Comparison:
                 lines.append("  what it is given is equal: the cause is in this layer, its arguments or its weights")
         for program, names in zip(("PyTorch", "Alpha"), self.only_in, strict=True):
             if names:
-                lines.append(f"called in {program} only: {', '.join(names[:8])}{', ..' if len(names) > 8 else ''}")
+                lines.append(f"called in {program} only: {first_few(names, 8)}")
         return "\n".join(lines)
 
 

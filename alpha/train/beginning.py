@@ -15,7 +15,7 @@ from alpha import transforms
 from alpha.data import DataLoader
 from alpha.data.collate import mapped
 from alpha.data.dataset import classes_of
-from alpha.errors import DataError
+from alpha.errors import DataError, first_few
 from alpha.module.module import Module
 from alpha.module.parameter import Uninitialized
 from alpha.nn import ModuleList, Sequential
@@ -59,17 +59,11 @@ class Modes:
         if not names:
             return "all layers are in training mode again"
         layers = "1 layer stays" if len(names) == 1 else f"{len(names)} layers stay"
-        return f"{layers} in evaluation mode: {shortened(names)}"
+        return f"{layers} in evaluation mode: {first_few(names, SHOWN)}"
 
     def _found(self, model: Module) -> list[Module]:
         below = [module for module in model.modules() if module is not model and not module.training]
         return below if model.training else [module for module in below if module._stays_evaluated]
-
-
-def shortened(names: Sequence[str]) -> str:
-    """The first names of a list, and how many more there are."""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
 
 
 def warn_of_untrained(model: Module, optimizers: Sequence[Optimizer]) -> None:
@@ -80,8 +74,9 @@ def warn_of_untrained(model: Module, optimizers: Sequence[Optimizer]) -> None:
     names = [name for name, parameter in trained if id(parameter) not in held]
     if names:
         warnings.warn(
-            f"Trainer: no optimizer has these parameters of the model, so they stay as they are: {shortened(names)}. "
-            "Make the optimizer after the last change of the model, or freeze them by requires_grad = False",
+            "Trainer: no optimizer has these parameters of the model, so they stay as they are: "
+            f"{first_few(names, SHOWN)}. Make the optimizer after the last change of the model, or freeze them by "
+            "requires_grad = False",
             UserWarning,
             stacklevel=2,
         )
@@ -146,7 +141,7 @@ def check_classes(dataset: Any, before: Mapping[str, Any] | None, what: str = "t
     place = next((i for i, pair in enumerate(zip(found, wanted, strict=False)) if pair[0] != pair[1]), None)
     differ = "" if place is None else f"; class {place} is {found[place]!r} here, and {wanted[place]!r} there"
     raise DataError(
-        f"Trainer: the data set has the classes {shortened(found)} ({len(found)}), {what} has {shortened(wanted)} "
-        f"({len(wanted)}){differ}. Labels are the numbers of classes, so both need the same ones in the same order; if "
-        "only the names differ, give both data sets the same `classes`"
+        f"Trainer: the data set has the classes {first_few(found, SHOWN)} ({len(found)}), {what} has "
+        f"{first_few(wanted, SHOWN)} ({len(wanted)}){differ}. Labels are the numbers of classes, so both need the "
+        "same ones in the same order; if only the names differ, give both data sets the same `classes`"
     )

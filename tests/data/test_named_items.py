@@ -56,7 +56,7 @@ def test_the_index_is_named(workers: int) -> None:
     assert found(Items(), None, KeyError("x")) == ["DataLoader: item 13 was asked for"]
     assert found(Subset(Items(), range(13, 20)), 4, IndexError()) == ["DataLoader: item 0 was asked for"]
     assert found(Batches(), 4, DataError("x")) == ["DataLoader: the batch of items 12, 13, 14, 15 was asked for"]
-    text = "DataLoader: the batch of items 10, 11, 12, 13, 14, 15, 16, 17, .. (10 in all) was asked for"
+    text = "DataLoader: the batch of items 10, 11, 12, 13, 14, 15, 16, 17 and 2 more was asked for"
     assert found(Batches(), 10, DataError("x")) == [text]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import alpha
 from alpha.data.images.image_files import shown
-from alpha.errors import CheckpointError, type_name
+from alpha.errors import CheckpointError, first_few, type_name
 from alpha.models import saved
 from alpha.models.saved import Description
 from alpha.module.module import Module
@@ -43,7 +43,7 @@ def weights_of(file: Path) -> StateDict:
         return load_weights(file)
     found = alpha.load(file, map_location="cpu")
     if not isinstance(found, StateDict):
-        has = f"a dict with {', '.join(map(repr, list(found)[:4]))}" if isinstance(found, dict) else type_name(found)
+        has = f"a dict with {first_few(map(repr, found), 4)}" if isinstance(found, dict) else type_name(found)
         raise CheckpointError(f"{shown(file)}: holds {has}, and no weights by name; save model.state_dict() alone")
     return found
 

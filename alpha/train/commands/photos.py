@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from alpha.data import PackedImages, Subset, random_split
 from alpha.data.images.image_files import shown
 from alpha.data.images.listing import EXTENSIONS, NOT_READ, UNREAD, entries_of, is_folder
-from alpha.errors import DataError
+from alpha.errors import DataError, first_few
 
 TRAIN_FOLDERS = ("train", "training")
 TEST_FOLDERS = ("val", "valid", "validation", "test", "testing")  # the first of them that is there
@@ -143,7 +143,7 @@ def set_folders(folder: Path) -> SetFolders:
         raise DataError(f"{shown(folder)}: {flat} has no folders of classes in it, as {trains[0].name} has")
     if others := [path.name for path in inside if path not in known]:
         raise DataError(
-            f"{shown(folder)}: has {trains[0].name} with folders in it, and beside it {', '.join(others[:5])}, which "
+            f"{shown(folder)}: has {trains[0].name} with folders in it, and beside it {first_few(others, 5)}, which "
             f"would not be used; names of folders to train and test on are {names}"
         )
     skipped = [(path, f"is not used, as there is {tests[0].name}") for path in tests[1:]]
@@ -178,7 +178,7 @@ def _split(folder: Path, image_size: int, train_size: int, share: float, seed: i
     if (counts == 0).any():
         few = [small.classes[place] for place in np.flatnonzero(counts == 0)]
         raise DataError(
-            f"{shown(folder)}: {shown(', '.join(few[:5]))} {'has' if len(few) == 1 else 'have'} too few photos for one "
+            f"{shown(folder)}: {shown(first_few(few, 5))} {'has' if len(few) == 1 else 'have'} too few photos for one "
             f"to test on; add photos, or make --test-share larger than {share:g}"
         )
     files = files_of(small)

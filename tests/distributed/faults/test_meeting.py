@@ -35,7 +35,7 @@ def test_who_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     with ExitStack() as stack:
         for rank in (0, 2, 3):
             stack.enter_context(meeting.meeting(Place(rank, 12), 1e6, "the test"))
-        assert meeting.missing(machine, "the test") == "ranks 1, 4, 5, 6, 7, 8, 9, 10, .. of 12 have"
+        assert meeting.missing(machine, "the test") == "ranks 1, 4, 5, 6, 7, 8, 9, 10 and 1 more of 12 have"
         assert meeting.missing(cluster, "the test") == "3 of 6 ranks of this machine have"
         for rank in (4, 5):
             stack.enter_context(meeting.meeting(Place(rank, 12), 1e6, "the test"))
