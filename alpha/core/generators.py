@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from alpha.core import rng
+from alpha.core.host_values import is_integer
 from alpha.core.rng import Stream, Substream
 from alpha.errors import type_name
 from alpha.runtime import get_device
@@ -36,10 +37,10 @@ class Generator:
 
     def manual_seed(self, seed: int) -> Generator:
         """Begin anew from a seed; the generator is returned."""
-        if not isinstance(seed, int) or isinstance(seed, bool):
+        if not is_integer(seed):
             raise TypeError(f"manual_seed: seed is a {type_name(seed)}, a whole number is needed")
-        self._seed = seed
-        self._place.move(seed & 0xFFFFFFFFFFFFFFFF, 0)
+        self._seed = int(seed)
+        self._place.move(self._seed & 0xFFFFFFFFFFFFFFFF, 0)
         return self
 
     def initial_seed(self) -> int:

@@ -28,6 +28,11 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
     return result if result.isnative else result.newbyteorder("=")
 
 
+def is_integer(value: Any) -> bool:
+    """True for an integer of Python or of numpy; a bool is none."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
 MASKED = "is a masked array, and its mask would be lost; give the values that are meant, by its filled(value)"
 
 

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alpha.core.generators import Generator
+from alpha.core.host_values import is_integer
 from alpha.errors import DataError
 
 
 def whole_number(owner: str, name: str, value: Any, least: int) -> int:
     """The value as an int."""
-    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
+    if not is_integer(value) or value < least:
         raise DataError(f"{owner}: {name} is {value!r}, expected a whole number, {least} or more")
     return int(value)
 
@@ -37,7 +38,7 @@ def seed_of(owner: str, seed: Any, generator: Any) -> int | None:
         if seed is not None:
             raise DataError(f"{owner}: seed={seed!r} and generator= are both given; seed= is enough")
         return generator.next_seed()
-    if not isinstance(generator, (int, np.integer)) or isinstance(generator, bool):
+    if not is_integer(generator):
         raise DataError(
             f"{owner}: generator={type(generator).__name__} is not offered; give a whole number, seed=, "
             "which alone fixes all orders"

@@ -20,6 +20,7 @@ A rule is a function that returns the checked value, or raises TypeError or Valu
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import sys
@@ -29,6 +30,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from weakref import WeakSet
 
 import numpy as np
+
+from alpha.core.host_values import is_integer
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
@@ -158,22 +161,14 @@ def closed_share(value: Any) -> float:
     return checked
 
 
-def whole(value: Any) -> int:
-    """A whole number of at least 0."""
-    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 0:
-        raise ValueError("is not a whole number of at least 0")
+def whole(value: Any, least: int = 0) -> int:
+    """A whole number of at least `least`."""
+    if not is_integer(value) or value < least:
+        raise ValueError(f"is not a whole number of at least {least}")
     return int(value)
 
 
-def positive_whole(value: Any) -> int:
-    """A whole number of at least 1."""
-    try:
-        checked = whole(value)
-    except ValueError:
-        checked = 0
-    if not checked:
-        raise ValueError("is not a whole number of at least 1")
-    return checked
+positive_whole = functools.partial(whole, least=1)
 
 
 def flag(value: Any) -> bool:

@@ -68,6 +68,7 @@ def test_seeds() -> None:
     assert g.manual_seed(-1) is g
     assert g.initial_seed() == -1
     assert g.get_state() == {"seed": 2**64 - 1, "stream": 0}
+    assert type(g.manual_seed(np.int64(3)).initial_seed()) is int  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="manual_seed: seed is a float, a whole number is needed"):
         g.manual_seed(1.0)  # type: ignore[arg-type]
     for name, draw in DRAWS.items():

@@ -483,6 +483,7 @@ def test_something_else_than_an_optimizer(row: ScheduleRow) -> None:
 def test_last_epoch_that_means_nothing() -> None:
     with pytest.raises(ValueError, match="StepLR: last_epoch=-2 is not"):
         optim.StepLR(optimizer(0.5), 2, last_epoch=-2)
+    assert type(optim.StepLR(optimizer(0.5), 2, last_epoch=np.int64(-1)).last_epoch) is int  # type: ignore[arg-type]
 
 
 def test_a_schedule_of_ones_own() -> None:

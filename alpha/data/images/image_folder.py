@@ -15,7 +15,8 @@ from PIL import Image
 
 from alpha.config import user_path
 from alpha.core import rng
-from alpha.data.checks import say_where
+from alpha.core.host_values import is_integer
+from alpha.data.checks import say_where, whole_number
 from alpha.data.collate import collate
 from alpha.data.dataset import Batch, Dataset, get_worker_info
 from alpha.data.images.decoding import Decoder, Size, each
@@ -178,18 +179,12 @@ def damage(error: DataError, path: str) -> str:
 
 def threads_of(owner: str, workers: int | None) -> int:
     """The number of threads that decode: as it is given, else as many as there are cores, at most MOST_THREADS."""
-    if workers is not None and not _is_length(workers):
-        raise DataError(f"{owner}: workers is {workers!r}, expected a whole number, 1 or more")
-    return int(workers or min(MOST_THREADS, os.cpu_count() or 1))
+    return min(MOST_THREADS, os.cpu_count() or 1) if workers is None else whole_number(owner, "workers", workers, 1)
 
 
 def size_of(owner: str, size: Any) -> Size:
     """The (height, width) that is given as a pair, or as one number for both."""
     both = tuple(size) if isinstance(size, (tuple, list)) else (size, size)
-    if len(both) != 2 or not all(map(_is_length, both)):
+    if len(both) != 2 or not all(is_integer(length) and length >= 1 for length in both):
         raise DataError(f"{owner}: size is {size!r}, expected a whole number, 1 or more, or a pair (height, width)")
     return int(both[0]), int(both[1])
-
-
-def _is_length(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 1)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from alpha.core.host_values import is_integer
 from alpha.core.tensor import Tensor
 
 _INTEGERS = tuple(np.dtype(code).type for code in np.typecodes["AllInteger"])
@@ -23,7 +24,7 @@ def integer(operator: str, name: str, value: Any, least: int | None = None) -> i
         TypeError: the value is not an integer.
         ValueError: the value is below `least`.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+    if type(value) is not int and not is_integer(value):  # what layers keep needs no call
         raise TypeError(f"{operator}: {name}={value!r} is not an integer")
     if least is not None and value < least:
         raise ValueError(f"{operator}: {name}={value} must be at least {least}")
@@ -44,7 +45,7 @@ def pair(operator: str, name: str, value: Pair, least: int | None = None) -> tup
         if len(value) != 2:
             raise ValueError(f"{operator}: {name}={value!r} is neither an integer nor a pair (height, width)")
         return integer(operator, name, value[0], least), integer(operator, name, value[1], least)
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+    if not is_integer(value):
         raise TypeError(f"{operator}: {name}={value!r} is neither an integer nor a pair (height, width) of integers")
     both = integer(operator, name, value, least)
     return both, both

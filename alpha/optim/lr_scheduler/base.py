@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from alpha.core.host_values import is_integer
 from alpha.errors import CheckpointError, type_name
 from alpha.optim.hyper import Rule, natural, number, whole
 from alpha.optim.optimizer import Optimizer
@@ -40,7 +41,7 @@ class LRScheduler:
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         self._take_optimizer(optimizer)
-        if not isinstance(last_epoch, int) or isinstance(last_epoch, bool) or last_epoch < -1:
+        if not is_integer(last_epoch) or last_epoch < -1:
             raise ValueError(f"{self._name}: last_epoch={last_epoch!r} is not a whole number of at least -1")
         for number_, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
@@ -51,7 +52,7 @@ class LRScheduler:
                     f"but group {number_} of the optimizer has no 'initial_lr'"
                 )
         self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
-        self.last_epoch = last_epoch + 1
+        self.last_epoch = int(last_epoch) + 1
         self._begin()
 
     @property

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from alpha.core.host_values import is_integer
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor, tensor
 from alpha.errors import CheckpointError, type_name
@@ -137,7 +138,7 @@ def _index(key: Any) -> int | None:
     """The whole number of a key, which JSON has made a string; None for anything else."""
     if isinstance(key, str) and key.isdecimal():
         return int(key)
-    return int(key) if isinstance(key, (int, np.integer)) and not isinstance(key, bool) else None
+    return int(key) if is_integer(key) else None
 
 
 def for_checkpoint(value: Any) -> Any:
