@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from alpha.errors import DeviceError
-from alpha.runtime import Device
+from alpha.runtime import Device, get_device
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.recording import state
 
@@ -109,6 +109,12 @@ def device_name(argument: Any) -> str:
         return argument.name
     name: str = argument.device.name
     return name
+
+
+def device_of(array: Array) -> Device:
+    """The device whose memory holds an array."""
+    device: Device = get_device("cpu") if isinstance(array, np.ndarray) else array.device
+    return device
 
 
 def on_every_device(function: F) -> F:

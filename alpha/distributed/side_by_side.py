@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha.core.primitive import Array, primitive, span
-from alpha.core.tensor import Tensor
+from alpha.core.primitive import Array, device_of, primitive, span
 from alpha.ops.kernel.casts import CUDA_TYPES
 from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan
 from alpha.ops.kernel.tables.chunk_tables import chunk_writer
@@ -56,7 +55,7 @@ def pack(arrays: Sequence[Array], dtype: np.dtype[Any]) -> tuple[Array, list[Arr
     """
     rooms = [-(-array.size // ALIGNED) * ALIGNED for array in arrays]
     *starts, size = accumulate(rooms, initial=0)
-    device = Tensor(arrays[0]).device
+    device = device_of(arrays[0])
     full = size == sum(array.size for array in arrays)
     packed = (device.empty if full else device.zeros)((size,), dtype)
     parts = [span(packed, start, tuple(array.shape)) for start, array in zip(starts, arrays, strict=True)]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from alpha.autograd.function import Function
 from alpha.autograd.grad_mode import is_grad_enabled
 from alpha.core.numerics import FLOAT32
-from alpha.core.primitive import Array
+from alpha.core.primitive import Array, device_of
 from alpha.core.tensor import Tensor
 from alpha.core.tensor_hooks import Removable
 from alpha.errors import type_name
@@ -154,7 +154,7 @@ class ModuleGate(Function):
 
     def forward(self, *arrays: Array, meet: Callable[[], Gradients], places: Sequence[int]) -> Array:
         self.meet, self.places = meet, places
-        return Tensor(arrays[0]).device.zeros((), FLOAT32)
+        return device_of(arrays[0]).zeros((), FLOAT32)
 
     def backward(self, dY: Array) -> Any:
         found = self.meet()
@@ -169,7 +169,7 @@ class ModulePassage(Function):
         return X
 
     def backward(self, dY: Array) -> Any:
-        device = Tensor(dY).device
+        device = device_of(dY)
         self.kept[self.place] = device.copy(dY)
         return device.zeros((), FLOAT32), None
 
@@ -248,7 +248,7 @@ def _through(values: tuple[Any, ...], kept: Gradients, meet: Callable[[], Gradie
 
 
 def _copy(array: Array) -> Array:
-    return Tensor(array).device.copy(array)
+    return device_of(array).copy(array)
 
 
 def _taken(kept: Gradients) -> Gradients:

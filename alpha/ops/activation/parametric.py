@@ -8,7 +8,7 @@ import numpy as np
 
 from alpha.autograd.function import Function
 from alpha.core import rng
-from alpha.core.primitive import Array
+from alpha.core.primitive import Array, device_of
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.module.module import Module, Parameter
@@ -50,13 +50,13 @@ class PReLUStep(Function):
 
     def forward(self, X: Array, weight: Array) -> Array:
         self.save(X, weight)
-        return sloped(X, weight, out=Tensor(X).device.empty(X.shape, X.dtype))
+        return sloped(X, weight, out=device_of(X).empty(X.shape, X.dtype))
 
     def backward(self, dY: Array) -> Any:
         X, weight = self.saved
         dX = dW = None
         if self.needs_input_grad[0]:
-            dX = sloped_input(dY, X, weight, out=Tensor(X).device.empty(X.shape, X.dtype))
+            dX = sloped_input(dY, X, weight, out=device_of(X).empty(X.shape, X.dtype))
         if self.needs_input_grad[1]:
             slopes = max(1, weight.size)
             dw = sum_axis1(sloped_slope(dY, X).reshape((1, X.size // slopes, weight.size)))
@@ -117,7 +117,7 @@ class RReLUStep(Function):
             self.save(X)
             return sloped(X, slopes)
         if self.needs_input_grad[0]:
-            self.save(Tensor(X).device.copy(X))
+            self.save(device_of(X).copy(X))
         return sloped(X, slopes, out=X)
 
     def backward(self, dY: Array) -> Any:
@@ -125,7 +125,7 @@ class RReLUStep(Function):
         return sloped_input(dY, X, self._slopes(X))
 
     def _slopes(self, X: Array) -> Array:
-        U = Tensor(X).device.empty(tuple(X.shape), X.dtype)
+        U = device_of(X).empty(tuple(X.shape), X.dtype)
         fill_random(U, self.stream, UNIFORM, self.lower, self.upper - self.lower)
         return U
 

@@ -13,7 +13,7 @@ import numpy as np
 from alpha.autograd.function import Function
 from alpha.core.generators import Generator, next_stream
 from alpha.core.numerics import FLOAT32, is_floating
-from alpha.core.primitive import Array
+from alpha.core.primitive import Array, device_of
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError, type_name
 from alpha.ops.array.parts.boxes import SetBlock
@@ -53,7 +53,7 @@ class Draw(Function):
         return X
 
     def backward(self, dY: Array) -> Any:
-        return Tensor(dY).device.zeros(dY.shape, dY.dtype)
+        return device_of(dY).zeros(dY.shape, dY.dtype)
 
 
 class NormalInPlace(Draw):

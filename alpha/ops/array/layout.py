@@ -14,7 +14,7 @@ from alpha.autograd.tracing import traced_whole
 from alpha.autograd.versions import Version, array_of
 from alpha.core.host_values import DTypeLike
 from alpha.core.numerics import FLOAT32, is_floating
-from alpha.core.primitive import Array
+from alpha.core.primitive import Array, device_of
 from alpha.core.tensor import Tensor, as_dtype
 from alpha.errors import ShapeError
 from alpha.ops.array.parts.apart import UNNAMED, apart
@@ -69,10 +69,6 @@ class ToDevice(Function):
 
     def backward(self, dY: Array) -> Any:
         return move(dY, self.target, self.source)
-
-
-def device_of(X: Array) -> Device:
-    return Tensor(X).device
 
 
 def move(X: Array, source: Device, target: Device) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 
-from alpha.core.primitive import Array
+from alpha.core.primitive import Array, device_of
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import lengths_of
@@ -29,7 +29,7 @@ class PadRepeated(Assemble):
 
     def gradient(self, dY: Array, i: int) -> Array:
         """An element that was read several times adds the gradients of all."""
-        dX = Tensor(dY).device.zeros(self.shapes[i], dY.dtype)
+        dX = device_of(dY).zeros(self.shapes[i], dY.dtype)
         for _, source, target in self.pieces:
             once = tuple([1 if stride == 0 else n for n, stride in zip(source.shape, source.strides, strict=True)])
             added = sum_to(read_view(dY, target), (once, dY.dtype))

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alpha.core.numerics import FLOAT32
-from alpha.core.primitive import Array
+from alpha.core.primitive import Array, device_of
 from alpha.ops.conv2d import conv2d_backward_input, conv2d_backward_weight, conv2d_forward, cuda_target
 from alpha.ops.conv2d.launch import used_precision
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Target
@@ -38,7 +38,6 @@ from alpha.ops.convolution.whole import as_2d, as_product, patches_of, with_axes
 from alpha.ops.kernel.elementwise import add
 from alpha.ops.kernel.rectifier import Rectifier
 from alpha.ops.kernel.views import View, read_view, write_view
-from alpha.runtime import get_device
 
 PACKED = 64  # channels at most, of a convolution that computes several groups: tiles have so many anyway
 DEPTH = 3  # the axis of a box of X or Y, behind the phases and N
@@ -254,7 +253,7 @@ def backward_weight(X: Array, dY: Array, c: ConvAxes, precision: str, dtype: np.
         dense = conv2d_backward_weight(_box(X, piece.X, s.X), _box(dY, piece.Y, s.Y), s, precision)
         part = read_view(dense, _diagonal(piece.W.shape, s.IC)) if piece.W.shape[0] > 1 else dense
         sums[piece.W] = add(sums[piece.W], part, out=sums[piece.W]) if piece.W in sums else part
-    dW = _device(X).zeros(c.W, next(iter(sums.values())).dtype if sums else _result_dtype(X))
+    dW = device_of(X).zeros(c.W, next(iter(sums.values())).dtype if sums else _result_dtype(X))
     for box, part in sums.items():
         write_view(dW, box, part, View.whole(box.shape))
     return dW.reshape(of_rank(c.W, X.ndim))
@@ -267,10 +266,6 @@ def of_rank(shape: tuple[int, ...], ndim: int) -> tuple[int, ...]:
 
 def _result_dtype(X: Array) -> np.dtype[Any]:
     return X.dtype if X.dtype.itemsize >= 4 else FLOAT32
-
-
-def _device(X: Array) -> Any:
-    return get_device("cpu") if isinstance(X, np.ndarray) else X.device
 
 
 def _box(A: Array, box: View, shape: tuple[int, ...]) -> Array:
@@ -288,7 +283,7 @@ def _filters(W: Array, box: View, shape: tuple[int, ...], taps_axis: int) -> Arr
     groups = box.shape[0]
     if groups == 1:
         return _box(W, box, shape)
-    result = _device(W).zeros(shape, W.dtype)
+    result = device_of(W).zeros(shape, W.dtype)
     write_view(result, _diagonal(box.shape, shape[-1], taps_axis), W, box)
     return result
 
@@ -325,7 +320,7 @@ def _assembled(
     size = prod(shape)
     if len(results) == 1 and _is_whole(boxes[0], size):
         return results[0].reshape(shape)
-    device = _device(operand)
+    device = device_of(operand)
     covered = sum(box.size for box in boxes) == size
     if covered:
         Y = device.empty(shape, operand.dtype)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from alpha.autograd.function import Function
-from alpha.core.primitive import Array
+from alpha.core.primitive import Array, device_of
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.pad import pad
@@ -61,7 +61,7 @@ class Patches(NamedTuple):
 
     def scatter(self, Y: Array) -> Array:
         """The sum of the windows that hold a pixel, tap by tap   Y rows -> X (N, H, W, C)"""
-        X = Tensor(Y).device.zeros(self[:4], Y.dtype)
+        X = device_of(Y).zeros(self[:4], Y.dtype)
         for fh in range(self.FH):
             for fw in range(self.FW):
                 box, part = self.tap(fh, fw)

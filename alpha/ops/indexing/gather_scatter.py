@@ -16,7 +16,7 @@ import numpy as np
 from alpha.autograd.function import Function
 from alpha.autograd.tracing import traced_whole
 from alpha.autograd.versions import array_of
-from alpha.core.primitive import Array, shares_memory
+from alpha.core.primitive import Array, device_of, shares_memory
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import axis_of, expand
@@ -48,7 +48,7 @@ class Scatter(SetPlaces):
     inplace = False
 
     def forward(self, X: Array, V: Array, *, at: Places) -> Array:
-        return super().forward(Tensor(X).device.copy(X), V, at=at)
+        return super().forward(device_of(X).copy(X), V, at=at)
 
 
 class ScatterAdd(Function):
@@ -57,8 +57,8 @@ class ScatterAdd(Function):
     def forward(self, X: Array, V: Array, *, at: Places) -> Array:
         self.at, self.operand = at, operand_of(V)
         if self.inplace and shares_memory(X, (V,)):
-            V = Tensor(V).device.copy(V)
-        Y = X if self.inplace else Tensor(X).device.copy(X)
+            V = device_of(V).copy(V)
+        Y = X if self.inplace else device_of(X).copy(X)
         box, sizes, F, _ = at
         values = V.reshape((sizes[0], F.size, sizes[2]))
         if box == View.whole(tuple(X.shape)):

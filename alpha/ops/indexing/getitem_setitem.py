@@ -15,7 +15,7 @@ import numpy as np
 from alpha.autograd.function import Function
 from alpha.autograd.tracing import traced_whole
 from alpha.autograd.versions import part_of
-from alpha.core.primitive import Array, shares_memory
+from alpha.core.primitive import Array, device_of, shares_memory
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.layout import view as reshaped
@@ -50,7 +50,7 @@ class SetPlaces(Function):
 
     def forward(self, X: Array, V: Array, *, at: Places) -> Array:
         self.at, self.operand = at, operand_of(V)
-        V = Tensor(V).device.copy(V) if shares_memory(X, (V,)) else V
+        V = device_of(V).copy(V) if shares_memory(X, (V,)) else V
         self.put(X, broadcast_to(V, at.shape), distinct=False)
         return X
 
@@ -66,7 +66,7 @@ class SetPlaces(Function):
     def backward(self, dY: Array) -> Any:
         dX = dV = None
         if self.needs_input_grad[0]:
-            device = Tensor(dY).device
+            device = device_of(dY)
             dX = device.copy(dY)
             self.put(dX, device.zeros(self.at.shape, dY.dtype), distinct=True)  # all of them 0
         if self.needs_input_grad[1]:

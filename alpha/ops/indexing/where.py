@@ -9,7 +9,7 @@ import numpy as np
 
 from alpha.autograd.function import Function
 from alpha.autograd.versions import array_of
-from alpha.core.primitive import Array
+from alpha.core.primitive import Array, device_of
 from alpha.core.tensor import Tensor, full
 from alpha.errors import ShapeError, type_name
 from alpha.ops.array.axes import expand
@@ -38,7 +38,7 @@ class Where(Function):
 
     def parts(self, dY: Array, needs: Sequence[bool]) -> Any:
         """The gradients of A and B: no product, so that what was not chosen is 0 also if dY is not finite."""
-        zero = Tensor(dY).device.zeros((1,), dY.dtype)
+        zero = device_of(dY).zeros((1,), dY.dtype)
         for chosen, operand, needed in zip(((dY, zero), (zero, dY)), self.operands, needs, strict=True):
             yield sum_to(select(*broadcast_operands("where", self.M, *chosen)), operand) if needed else None
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from alpha.autograd.function import Function
 from alpha.core.numerics import BFLOAT16, FLOAT32
-from alpha.core.primitive import Array
+from alpha.core.primitive import Array, device_of
 from alpha.core.tensor import Tensor
 from alpha.errors import DeviceError, type_name
 
@@ -192,9 +192,9 @@ class NoImages(Function):
 
     def forward(self, X: Array, *weights: Array | None, shape: tuple[int, ...]) -> Array:
         self.forms = [None if A is None else (A.shape, A.dtype) for A in (X, *weights)]
-        return Tensor(X).device.empty(shape, X.dtype)
+        return device_of(X).empty(shape, X.dtype)
 
     def backward(self, dY: Array) -> Any:
-        zeros = Tensor(dY).device.zeros
+        zeros = device_of(dY).zeros
         pairs = zip(self.forms, self.needs_input_grad, strict=True)
         return [zeros(*form) if needed and form is not None else None for form, needed in pairs]

@@ -19,7 +19,7 @@ import numpy as np
 
 from alpha.autograd.function import Function
 from alpha.core.numerics import BFLOAT16, FLOAT32, is_floating
-from alpha.core.primitive import Array, Primitive, primitive
+from alpha.core.primitive import Array, Primitive, device_of, primitive
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.casts import (
     BLOCK,
@@ -251,7 +251,7 @@ class Activation:
                 self.p, self.q = p, q
                 held = X
                 if self.inplace and saves == "input" and self.needs_input_grad[0]:
-                    held = Tensor(X).device.copy(X)
+                    held = device_of(X).copy(X)
                 Y = run(X, p=p, q=q, out=X if self.inplace else None)
                 self.save(Y if saves == "output" else held)
                 return Y

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from alpha.autograd.function import Function
-from alpha.core.primitive import Array
-from alpha.core.tensor import Tensor
+from alpha.core.primitive import Array, device_of
 from alpha.ops.kernel.views import View, write_view
 
 
@@ -20,7 +19,7 @@ def place(step: Function, X: Array) -> Array | None:
 
 def kept(step: Function, X: Array) -> Array:
     """Array that the gradient may read later: X, or its copy if X will be overwritten and a gradient is needed."""
-    return Tensor(X).device.copy(X) if step.inplace and True in step.needs_input_grad else X
+    return device_of(X).copy(X) if step.inplace and True in step.needs_input_grad else X
 
 
 def overwrite(X: Array, Y: Array) -> Array:

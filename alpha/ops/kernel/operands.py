@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from alpha.core.numerics import FLOAT32, is_floating
-from alpha.core.primitive import Array
+from alpha.core.primitive import Array, device_of
 from alpha.core.tensor import Tensor, full, tensor
 from alpha.errors import type_name
 from alpha.ops.kernel.casts import DType, as_dtype
@@ -61,7 +61,7 @@ def room_in(dtype: DType, first: Array) -> Array | None:
 
     The first operand is then one number, repeated, beside bfloat16. A kernel would take it for an array of float32.
     """
-    return Tensor(first).device.empty(first.shape, dtype) if first.dtype == FLOAT32 != dtype else None
+    return device_of(first).empty(first.shape, dtype) if first.dtype == FLOAT32 != dtype else None
 
 
 def no_operand(operator: str, value: Any) -> TypeError:

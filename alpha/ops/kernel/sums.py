@@ -13,7 +13,7 @@ import numpy as np
 from alpha.autograd.function import Function
 from alpha.core.host_values import Dims, DTypeLike
 from alpha.core.numerics import BFLOAT16, FLOAT32, is_floating
-from alpha.core.primitive import Array, primitive
+from alpha.core.primitive import Array, device_of, primitive
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
@@ -246,7 +246,7 @@ class Sum(Function):
         self.count = count
         self.shape = self.kept = tuple(X.shape)
         if not axes:
-            return Tensor(X).device.copy(X)
+            return device_of(X).copy(X)
         Y = sum_axes(X, axes)
         if self.count != 1:
             Y = divide_by_number(Y, p=self.count, out=Y)

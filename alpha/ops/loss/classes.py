@@ -11,7 +11,7 @@ import numpy as np
 from alpha.autograd.function import Function
 from alpha.autograd.versions import array_of
 from alpha.core.numerics import FLOAT32
-from alpha.core.primitive import Array, primitive, span
+from alpha.core.primitive import Array, device_of, primitive, span
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.activation.softmax import log_softmax
@@ -154,7 +154,7 @@ class CrossEntropy(Function):
         (dX,) = self.saved
         if self.reduction == "none":
             dY = broadcast_to(dY.reshape(-1, 1), tuple(dX.shape))
-            return _scaled_gradient(dX, dY, out=Tensor(dX).device.empty(dX.shape, dX.dtype))  # dY is float32
+            return _scaled_gradient(dX, dY, out=device_of(dX).empty(dX.shape, dX.dtype))  # dY is float32
         return _scaled_gradient(dX, divide(dY, self.counted) if self.reduction == "mean" else dY)
 
 

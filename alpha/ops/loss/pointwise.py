@@ -22,7 +22,7 @@ import numpy as np
 from alpha.autograd.function import Function
 from alpha.autograd.versions import array_of
 from alpha.core.numerics import BFLOAT16, FLOAT32
-from alpha.core.primitive import Array, Primitive
+from alpha.core.primitive import Array, Primitive, device_of
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import expand
@@ -210,7 +210,7 @@ def _repeats(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
 
 
 def _empty(like: Array, dtype: np.dtype[Any]) -> Array:
-    return Tensor(like).device.empty(like.shape, dtype)
+    return device_of(like).empty(like.shape, dtype)
 
 
 def _sum(X: Array) -> Array:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from alpha.autograd.function import Function
 from alpha.core.numerics import is_floating
-from alpha.core.primitive import Array, Primitive, shares_memory
+from alpha.core.primitive import Array, Primitive, device_of, shares_memory
 from alpha.core.tensor import Tensor, full
 from alpha.errors import ShapeError
 from alpha.ops.kernel import broadcasting
@@ -45,7 +45,7 @@ class _Binary(Function):
         dtype = result_type(self.operator, (a, b))
         self.operands = operand_of(a), operand_of(b)
         if self.inplace and b is not a and shares_memory(a, (b,)):
-            b = Tensor(b).device.copy(b)  # a part of a, which is written while b is read
+            b = device_of(b).copy(b)  # a part of a, which is written while b is read
         left, right = broadcasting.broadcast_operands(self.operator, a, b)
         if self.inplace and left is not a:
             raise ShapeError(f"{self.operator}: {tuple(b.shape)} does not fit into {tuple(a.shape)}")
@@ -64,7 +64,7 @@ def _factors(step: Function, a: Array, b: Array) -> tuple[Array, Array]:
 
     In place a is overwritten, so a copy is kept if that gradient is needed; else what stands for a is never read.
     """
-    held = Tensor(a).device.copy(a) if step.inplace and step.needs_input_grad[1] else b if step.inplace else a
+    held = device_of(a).copy(a) if step.inplace and step.needs_input_grad[1] else b if step.inplace else a
     return held, held if b is a else b
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from alpha.autograd.function import Function
 from alpha.core.numerics import is_floating
-from alpha.core.primitive import Array
+from alpha.core.primitive import Array, device_of
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel import elementwise as ew
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
@@ -28,7 +28,7 @@ class Quotient(Function):
         return combine(*broadcast_operands("div" if sign == "/" else "floor_divide", A, B), sign)
 
     def backward(self, dY: Array) -> Any:
-        device = Tensor(dY).device
+        device = device_of(dY)
         return tuple(
             device.zeros(*operand) if needed else None
             for operand, needed in zip(self.operands, self.needs_input_grad, strict=True)

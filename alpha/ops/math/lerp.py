@@ -8,7 +8,7 @@ import numpy as np
 
 from alpha.autograd.function import Function
 from alpha.core.numerics import FLOAT32, is_floating
-from alpha.core.primitive import Array, Primitive, shares_memory
+from alpha.core.primitive import Array, Primitive, device_of, shares_memory
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError, type_name
 from alpha.ops.kernel import elementwise as ew
@@ -68,7 +68,7 @@ class _Broadcast(Function):
     def _unwritten(self, X: Array, y: Array) -> Array:
         if y is X:  # an element is read before it is written, but the gradient reads it later
             return kept(self, X)
-        return Tensor(y).device.copy(y) if shares_memory(X, (y,)) else y
+        return device_of(y).copy(y) if shares_memory(X, (y,)) else y
 
     def result(self, primitive: Primitive, X: Array, *others: Array, **numbers: float) -> Array:
         """Result of `forward`: a new array, or X with other values."""

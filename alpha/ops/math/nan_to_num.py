@@ -8,7 +8,7 @@ import numpy as np
 
 from alpha.autograd.function import Function
 from alpha.core.numerics import BFLOAT16, FLOAT32, is_floating
-from alpha.core.primitive import Array
+from alpha.core.primitive import Array, device_of
 from alpha.core.tensor import Tensor
 from alpha.ops.indexing.where import select
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
@@ -39,7 +39,7 @@ class NanToNum(Function):
 
     def backward(self, dY: Array) -> Any:
         (X,) = self.saved
-        zero = Tensor(dY).device.zeros((), X.dtype)
+        zero = device_of(dY).zeros((), X.dtype)
         finite = compare(subtract(X, X), zero, "==")
         return select(finite, dY, zero, out=None)
 

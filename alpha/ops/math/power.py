@@ -8,7 +8,7 @@ import numpy as np
 
 from alpha.autograd.function import Function
 from alpha.core.numerics import is_floating
-from alpha.core.primitive import Array, shares_memory
+from alpha.core.primitive import Array, device_of, shares_memory
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError, type_name
 from alpha.ops.kernel import elementwise as ew
@@ -75,7 +75,7 @@ class Power(Function):
     def backward(self, dY: Array) -> Any:
         (X,) = self.saved
         if self.exponent == 0:
-            return Tensor(X).device.zeros(X.shape, X.dtype)
+            return device_of(X).zeros(X.shape, X.dtype)
         slope = _power(X, self.exponent - 1.0)
         slope = ew.affine(slope, p=self.exponent, out=None if slope is X else slope)
         return ew.multiply(slope, dY, out=slope)
@@ -91,7 +91,7 @@ class TensorPower(Function):
         dtype = result_type("pow", (base, exponent))
         self.operands = operand_of(base), operand_of(exponent)
         if self.inplace and shares_memory(base, (exponent,)):
-            exponent = Tensor(exponent).device.copy(exponent)  # which is read while base is written
+            exponent = device_of(exponent).copy(exponent)  # which is read while base is written
         left, right = broadcast_operands("pow", base, exponent)
         if self.inplace and left is not base:
             raise ShapeError(f"pow_: {tuple(exponent.shape)} does not fit into {tuple(base.shape)}")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha.core.primitive import Array
+from alpha.core.primitive import Array, device_of
 from alpha.core.tensor import Tensor
 from alpha.ops.indexing.where import where
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
@@ -32,7 +32,7 @@ class CopySign(OfTwo):
 
     def slopes(self, dY: Array, A: Array, B: Array, Y: Array) -> Any:
         yield lambda: self.run(with_sign_slope, dY, A, B)
-        yield lambda: Tensor(dY).device.zeros(dY.shape, dY.dtype)
+        yield lambda: device_of(dY).zeros(dY.shape, dY.dtype)
 
 
 @check_arguments

@@ -20,7 +20,7 @@ import numpy as np
 
 from alpha.autograd.function import Function
 from alpha.core.numerics import is_floating
-from alpha.core.primitive import Array, Primitive
+from alpha.core.primitive import Array, Primitive, device_of
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
 from alpha.ops.kernel.casts import require_floating
@@ -65,7 +65,7 @@ class Unary(Function):
         return Y
 
     def backward(self, dY: Array) -> Any:
-        return self.slope(dY, self.saved[0]) if self.slope else Tensor(dY).device.zeros(dY.shape, dY.dtype)
+        return self.slope(dY, self.saved[0]) if self.slope else device_of(dY).zeros(dY.shape, dY.dtype)
 
 
 Step = type[Unary]

@@ -8,7 +8,7 @@ from alpha.autograd.function import Function
 from alpha.autograd.grad_mode import no_grad
 from alpha.autograd.tracing import traced_whole
 from alpha.autograd.versions import array_of
-from alpha.core.primitive import Array
+from alpha.core.primitive import Array, device_of
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.kernel.arguments import AnyTensor, check_arguments
@@ -32,7 +32,7 @@ class Rows(Function):
         _, R, C = self.sizes
         dW = add_zeros(self.sizes, self.F, dY.reshape((1, *dY.shape))).reshape((R, C))
         if self.padding is not None:
-            zero = Tensor(dY).device.zeros((), dY.dtype)
+            zero = device_of(dY).zeros((), dY.dtype)
             write_view(dW, View.whole((R, C)).sliced(0, self.padding, 1), zero, View((1, C), (0, 0)))
         return dW
 

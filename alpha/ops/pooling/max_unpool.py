@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from alpha.autograd.function import Function
-from alpha.core.primitive import Array
+from alpha.core.primitive import Array, device_of
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import lengths_of
@@ -26,7 +26,7 @@ class MaxUnpool(Function):
     def forward(self, X: Array, J: Array, *, sizes: tuple[int, int, int]) -> Array:
         self.shape, (N, I, C) = tuple(X.shape), sizes
         self.at = places(J.reshape((J.size,)), I, C, None, (C, X.shape[1] * C, I * C))
-        Y = Tensor(X).device.zeros((1, N * I * C, 1), X.dtype)
+        Y = device_of(X).zeros((1, N * I * C, 1), X.dtype)
         put_rows(Y, self.at, X.reshape((1, X.size, 1)), False)
         return Y.reshape(sizes)
 

@@ -10,7 +10,7 @@ from alpha.autograd.function import Function
 from alpha.autograd.tracing import traced_whole
 from alpha.autograd.versions import array_of
 from alpha.core.host_values import Dims
-from alpha.core.primitive import Array
+from alpha.core.primitive import Array, device_of
 from alpha.core.results import Extremes, MinMax
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
@@ -49,7 +49,7 @@ class Along(Function):
         _, R, B = self.sizes
         K, count = self.index.shape[1], self.index.size
         F = places(self.index.reshape(count), R, B, None, (B, K * B or 1, R * B))
-        dX = Tensor(dY).device.zeros(self.shape, dY.dtype)
+        dX = device_of(dY).zeros(self.shape, dY.dtype)
         put_rows(dX.reshape((1, dX.size, 1)), F, dY.reshape((1, count, 1)), True)
         return dX
 
@@ -65,7 +65,7 @@ class Extreme(Function):
         self.axes, self.kept = axes, tuple(kept)
         Y = Y.reshape(shape)
         if not axes:  # Y is X itself
-            Y = Tensor(X).device.copy(Y)
+            Y = device_of(X).copy(Y)
         self.save(X, Y)
         return Y
 

@@ -9,7 +9,7 @@ import numpy as np
 from alpha.autograd.function import Function
 from alpha.core.host_values import DTypeLike
 from alpha.core.numerics import is_floating
-from alpha.core.primitive import Array
+from alpha.core.primitive import Array, device_of
 from alpha.core.tensor import Tensor
 from alpha.ops.array.axes import axis_of
 from alpha.ops.kernel import broadcasting
@@ -46,7 +46,7 @@ class Product(Function):
         (X,) = self.saved
         A, _, B = self.sizes
         x = X.reshape(self.sizes)
-        zeros = as_dtype(compare(*broadcast_operands("prod", x, Tensor(X).device.zeros((1,), X.dtype)), "=="), X.dtype)
+        zeros = as_dtype(compare(*broadcast_operands("prod", x, device_of(X).zeros((1,), X.dtype)), "=="), X.dtype)
         rest = as_dtype(product_axis1(unless_zero(x, x, p=1.0)), X.dtype).reshape((A, 1, B))
         given = ew.multiply(dY.reshape((A, 1, B)), rest)
         count = as_dtype(sum_axes(zeros, (1,)), X.dtype)

@@ -8,7 +8,7 @@ import numpy as np
 
 from alpha.autograd.function import Function
 from alpha.core.numerics import is_floating
-from alpha.core.primitive import Array
+from alpha.core.primitive import Array, device_of
 from alpha.core.tensor import Tensor, full
 from alpha.ops.array.creation import ones_like
 from alpha.ops.indexing.gather_scatter import ScatterAdd, scatter, scatter_add, scattered
@@ -59,13 +59,13 @@ class ScatterFold(Function):
 
     def _filled(self, X: Array, number: Any) -> Array:
         """A copy of X with a number where the index says."""
-        V = self._rows(full(self.at.shape, number, X.dtype, Tensor(X).device).array)
+        V = self._rows(full(self.at.shape, number, X.dtype, device_of(X)).array)
         return self._changed(X, lambda rows: put_rows(rows, self.at.F, V, True))
 
     def _changed(self, X: Array, change: Any) -> Array:
         """A copy of X whose elements in the box of the index were changed in place, as (A, R, C)."""
         box, sizes, _, _ = self.at
-        Y = Tensor(X).device.copy(X)
+        Y = device_of(X).copy(X)
         if box == View.whole(tuple(X.shape)):
             change(Y.reshape(sizes))
             return Y
@@ -96,7 +96,7 @@ class ScatterFold(Function):
 
     def _of_product(self, dY: Array, X: Array, V: Array) -> tuple[Array, Array]:
         """No product of several elements is divided by one that is 0."""
-        zeros = [_equal(A, Tensor(A).device.zeros((1,), A.dtype)) for A in (X, V)]
+        zeros = [_equal(A, device_of(A).zeros((1,), A.dtype)) for A in (X, V)]
         count = self._counted(*zeros)
         rest = ew.multiply(dY, self._written(unless_zero(X, X, p=1.0), unless_zero(V, V, p=1.0)))
         return product_slope(rest, X, count), product_slope(self._named(rest), V, self._named(count))

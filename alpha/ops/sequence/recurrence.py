@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from alpha.autograd.function import Function
 from alpha.core.numerics import get_precision
-from alpha.core.primitive import Array, span
-from alpha.core.tensor import Tensor
+from alpha.core.primitive import Array, device_of, span
 from alpha.ops.activation.smooth import tanh_backward, tanh_forward
 from alpha.ops.kernel.elementwise import add
 from alpha.ops.kernel.rectifier import relu_backward, relu_forward
@@ -51,7 +50,7 @@ def product(A: Array, B: Array, precision: str, transpose_a: bool = False, trans
 
 def joined(A: Array, B: Array) -> Array:
     """The rows of two matrices, one below the other   (M, C), (N, C) -> (M + N, C)"""
-    Y = Tensor(A).device.empty((A.shape[0] + B.shape[0], A.shape[1]), A.dtype)
+    Y = device_of(A).empty((A.shape[0] + B.shape[0], A.shape[1]), A.dtype)
     put(span(Y, 0, A.shape), A)
     put(span(Y, A.size, B.shape), B)
     return Y
@@ -85,7 +84,7 @@ class Recurrent(Function):
         H, rows = width // GATES[kind], sum(sizes)
         self.kind, self.dims, self.sizes, self.starts = kind, (H, R, rows), sizes, tuple(starts_of(sizes).tolist())
         self.flops = 2 * rows * R * (width + (0 if P is None else H))
-        empty = Tensor(X).device.empty
+        empty = device_of(X).empty
         Y = empty(rows * R + (0 if c is None else N * H), X.dtype)
         self.K = empty((rows, 4 * H) if kind != "RNN" else 0, X.dtype)
         self.C = empty((rows - sizes[-1], H) if c is not None else 0, X.dtype)
@@ -140,7 +139,7 @@ class Recurrent(Function):
 
     def backward(self, dY: Array) -> Any:
         Y, W, h, *more = self.saved
-        (H, R, rows), width, sizes, device = self.dims, W.shape[0], self.sizes, Tensor(dY).device
+        (H, R, rows), width, sizes, device = self.dims, W.shape[0], self.sizes, device_of(dY)
         dX = device.empty(self.shape, dY.dtype)
         dG = device.empty((rows, width), dY.dtype) if self.kind == "GRU" else dX
         full = device.empty((rows, R) if self.projected else 0, dY.dtype)  # the gradients of what P made
@@ -173,7 +172,7 @@ class Recurrent(Function):
             return dW
         before = span(Y, 0, (rows - N, R))
         if self.sizes[-1] != N:
-            before = Tensor(Y).device.empty((rows - N, R), Y.dtype)
+            before = device_of(Y).empty((rows - N, R), Y.dtype)
             for t in range(1, len(self.sizes)):
                 put(span(before, (self.starts[t] - N) * R, (self.sizes[t], R)), self._before(Y, h, t))
         later = span(dG, N * width, (rows - N, width))
@@ -183,7 +182,7 @@ class Recurrent(Function):
         """Write the gradients of X and G of a step; the direct one of the states before, and that of c."""
         Y, _, h, *more = self.saved
         H, R, _ = self.dims
-        device = Tensor(d).device
+        device = device_of(d)
         if self.kind == "RNN":
             (relu_backward if self.relu else tanh_backward)(d, self._rows(Y, t, R), out=rows[0])
             return None, None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from alpha.autograd.function import Function
-from alpha.core.primitive import Array
+from alpha.core.primitive import Array, device_of
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.views import Shape, View, read_view, write_view
 
@@ -31,7 +31,7 @@ class Assemble(Function):
         first = pieces[0] if pieces else None
         if first is not None and len(pieces) == 1 and first.target == View.whole(shape):
             return read_view(arrays[first.input], first.source)
-        device = Tensor(arrays[0]).device
+        device = device_of(arrays[0])
         Y = device.empty(shape, arrays[0].dtype)
         if fill is not None:
             device.fill(Y, fill)
@@ -48,7 +48,7 @@ class Assemble(Function):
         whole = View.whole(shape)
         if len(pieces) == 1 and pieces[0].source == whole:
             return read_view(dY, pieces[0].target)
-        device = Tensor(dY).device
+        device = device_of(dY)
         covered = sum(piece.source.size for piece in pieces) == whole.size
         dX = (device.empty if covered else device.zeros)(shape, dY.dtype)
         for piece in pieces:

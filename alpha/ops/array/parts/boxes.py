@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from alpha.autograd.function import Function
-from alpha.core.primitive import Array, shares_memory, span
+from alpha.core.primitive import Array, device_of, shares_memory, span
 from alpha.core.tensor import Tensor
 from alpha.ops.array.parts.assemble import Assemble, read
 from alpha.ops.array.parts.copied_parts import linked
@@ -29,7 +29,7 @@ class Block(Function):
         return span(X, start, self.view.shape)
 
     def backward(self, dY: Array) -> Any:
-        dX = Tensor(dY).device.zeros(self.shape, dY.dtype)
+        dX = device_of(dY).zeros(self.shape, dY.dtype)
         write_view(dX, self.view, dY, View.whole(self.view.shape))
         return dX
 
@@ -50,14 +50,14 @@ class SetBlock(Function):
 
     def forward(self, X: Array, V: Array, *, box: View) -> Array:
         self.box, self.operand = box, operand_of(V)
-        V = Tensor(V).device.copy(V) if shares_memory(X, (V,)) else V
+        V = device_of(V).copy(V) if shares_memory(X, (V,)) else V
         write_view(X, box, V, View.whole(tuple(V.shape)).broadcast(box.shape))
         return X
 
     def backward(self, dY: Array) -> Any:
         dX = dV = None
         if self.needs_input_grad[0]:
-            device = Tensor(dY).device
+            device = device_of(dY)
             dX = device.copy(dY)
             write_view(dX, self.box, device.zeros((), dY.dtype), SCALAR.broadcast(self.box.shape))
         if self.needs_input_grad[1]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from alpha.autograd.function import Function
 from alpha.core.no_effect import check_memory_format
-from alpha.core.primitive import Array
+from alpha.core.primitive import Array, device_of
 from alpha.core.tensor import Tensor
 
 
@@ -16,7 +16,7 @@ class Clone(Function):
     copies = True
 
     def forward(self, X: Array) -> Array:
-        return Tensor(X).device.copy(X)
+        return device_of(X).copy(X)
 
     def backward(self, dY: Array) -> Any:
         return dY

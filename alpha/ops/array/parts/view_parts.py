@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from alpha.autograd.function import Function
 from alpha.autograd.versions import knows_history, part_of
-from alpha.core.primitive import Array
+from alpha.core.primitive import Array, device_of
 from alpha.core.tensor import Tensor
 from alpha.ops.kernel.operands import operand_of
 from alpha.ops.kernel.views import Shape, View, read_view, write_view
@@ -29,7 +29,7 @@ class WritePart(Function):
     def backward(self, dY: Array) -> Any:
         dX = dV = None
         if self.needs_input_grad[0]:
-            device = Tensor(dY).device
+            device = device_of(dY)
             dX = device.copy(dY)
             write_view(dX, self.box, device.zeros((), dY.dtype), SCALAR.broadcast(self.box.shape))
         if self.needs_input_grad[1]:
@@ -44,7 +44,7 @@ class ReadPart(Function):
     """A box of X, which has been copied before   X (...) -> V (...)"""
 
     def backward(self, dY: Array) -> Any:
-        dX = Tensor(dY).device.zeros(self.whole_shape, dY.dtype)
+        dX = device_of(dY).zeros(self.whole_shape, dY.dtype)
         write_view(dX, self.box, dY, View.whole(tuple(dY.shape)))
         return dX
 

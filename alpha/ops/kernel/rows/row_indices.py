@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from alpha.core.numerics import is_floating
-from alpha.core.primitive import Array, primitive
+from alpha.core.primitive import Array, device_of, primitive
 from alpha.ops.kernel.casts import BLOCK, CUDA_TYPES, DType, as_float32
 from alpha.ops.kernel.plan import ArrayArg, KernelLaunch, Plan
 from alpha.ops.kernel.rows.sort_order import sort_order
@@ -213,8 +213,7 @@ def _plan_scatter(shape: tuple[int, int, int], I: int, dtype: DType, reduction: 
 
 def add_zeros(shape: tuple[int, int, int], F: Array, dY: Array) -> Array:
     """The gradient of `take_rows`: zeros to which the rows of dY are added   F (I,), dY (A, I, C) -> dX shape"""
-    from alpha.core.tensor import Tensor
 
-    dX = Tensor(dY).device.zeros(shape, dY.dtype)
+    dX = device_of(dY).zeros(shape, dY.dtype)
     add_rows(dX, F, dY)
     return dX
