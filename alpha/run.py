@@ -142,7 +142,7 @@ def on_cpus(count: int, program: list[str]) -> list[Command]:
 
 
 def run_together(commands: list[Command], grace: float = GRACE_S, save: float = SAVE_S) -> int:
-    """Start processes and wait for them; 0, or the status of the first that failed, or 128 + the signal that came.
+    """Start processes, wait for them, and return 0, the status of the first that failed, or 128 + the signal that came.
 
     Args:
         grace: seconds from SIGTERM to SIGKILL for the others when one has failed.

@@ -36,7 +36,7 @@ class Generator:
         return f"Generator(seed {self._seed}, {self._place.stream} draws done, device={self.device.name!r})"
 
     def manual_seed(self, seed: int) -> Generator:
-        """Begin anew from a seed; the generator is returned."""
+        """Begin anew from a seed and return the generator."""
         if not is_integer(seed):
             raise TypeError(f"manual_seed: seed is a {type_name(seed)}, a whole number is needed")
         self._seed = int(seed)

@@ -85,7 +85,7 @@ class Group:
         return self.client.gather(key, range(1), seconds)[0]
 
     def _wait(self, what: str) -> float:
-        """Count an exchange of texts; the seconds to wait for the others, as long as the watch lets them if it runs."""
+        """Count an exchange of texts and return the seconds to wait for the others, without end if a watch runs."""
         self.checks += 1
         if self.watch is None:
             return self.timeout

@@ -111,7 +111,7 @@ class Judge:
         self.verdict = ""
 
     def report(self, rank: int, text: str) -> str:
-        """Take the state of a rank; returns the verdict, empty while all is well, and the stop that is asked for."""
+        """Take the state of a rank and return the verdict, empty while all is well, and the stop that is asked for."""
         state = json.loads(text)
         with self._lock:
             known, now = self._ranks[rank], self._now()
@@ -127,7 +127,7 @@ class Judge:
             return json.dumps([self.verdict, self._asked])
 
     def stop(self, rank: int, text: str) -> str:
-        """Take note that all ranks are to stop behind the same step, because of `text`; returns the stop."""
+        """Take note that all ranks are to stop behind the same step, because of `text`, and return the stop."""
         with self._lock:
             if not self._stop:
                 self._stop, self._stops = text, self._stops + 1

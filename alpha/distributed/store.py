@@ -52,7 +52,7 @@ class Board:
         self._server: _Server | None = None
 
     def serve(self, port: int, functions: Mapping[str, Callable[..., Any]]) -> int:
-        """Answer calls from now on, in threads; returns the port, which is a free one for port 0.
+        """Answer calls from now on, in threads, and return the port, which is a free one for port 0.
 
         Args:
             functions: what may be called beside `post` and `read`, each with the rank and a text.

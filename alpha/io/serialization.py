@@ -205,7 +205,7 @@ class _Arrays(dict[str, Values]):
         )
 
     def put(self, array: Values) -> str:
-        """Keep an array; the name under which the file has it."""
+        """Keep an array and return the name under which the file has it."""
         name = next(self._names, None) if self._named else None
         name = str(len(self)) if name is None else name
         self[name] = np.asarray(array, order="C")

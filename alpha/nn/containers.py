@@ -162,7 +162,7 @@ class Sequential(_Ordered):
 
 
 def _call(modules: list[Module], position: int, x: Any) -> tuple[Any, int]:
-    """Call the module at a position, and with it those behind it that its kernels compute; also how many these are."""
+    """Call the module at a position and those behind it that its kernels compute; return the result and how many."""
     module, *behind = modules[position : position + 5]
     if type(module) is Conv2d and behind:
         return _convolve(module, behind, x)

@@ -85,7 +85,7 @@ class Graph:
     # -- nodes -----------------------------------------------------------------------------------------
 
     def emit(self, operator: str, inputs: Sequence[str], outputs: int = 1, **attributes: Any) -> Any:
-        """Write a node; the name of its output, or the names if there are several."""
+        """Write a node and return the name of its output, or the names if there are several."""
         number = self._count[operator] = self._count.get(operator, 0) + 1
         name = f"{operator}_{number}"
         names = [self.free(name if outputs == 1 else f"{name}_{i}") for i in range(outputs)]

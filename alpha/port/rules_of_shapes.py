@@ -73,7 +73,7 @@ class ShapeRules:
         self._facts.report(node, f"channels are the last axis: write the sizes as {form}", known=True)
 
     def viewed(self, name: str, node: ast.Call, kind: Kind) -> Kind:
-        """Look at a view, reshape or flatten; the kind of its result."""
+        """Look at a view, reshape or flatten, and return the kind of its result."""
         sizes = self._sizes_of(node)
         numbers = [integer(size) for size in sizes]
         if name == "flatten":
@@ -89,7 +89,7 @@ class ShapeRules:
         return None
 
     def _flattened(self, node: ast.Call, numbers: list[int | None], kind: Kind) -> Kind:
-        """Look at a flatten, whose arguments behind the tensor are `numbers`; the kind of its result."""
+        """Look at a flatten, whose arguments behind the tensor are `numbers`, and return the kind of its result."""
         start = next((integer(k.value) for k in node.keywords if k.arg == "start_dim"), numbers[0] if numbers else 0)
         if kind == "map" and start == 2:
             self._facts.report(
@@ -111,7 +111,7 @@ class ShapeRules:
         return "flat" if start == 1 else None
 
     def _viewed_as_two(self, node: ast.Call, sizes: list[ast.expr], kind: Kind) -> Kind:
-        """Look at a view with two axes; the kind of its result."""
+        """Look at a view with two axes and return the kind of its result."""
         if kind in ("map", "signal", "volume") and -1 in map(integer, sizes):
             self._facts.findings.add(node, "note", FLATTENED)
             return "flat"
@@ -121,7 +121,7 @@ class ShapeRules:
         return "other" if kind in ("flat", "other") else None
 
     def _viewed_beside_map(self, node: ast.Call, sizes: list[ast.expr]) -> Kind:
-        """Look at a view as (N, C, 1, 1) or (C, 1, 1), which stands beside a map; the kind of its result."""
+        """Look at a view as (N, C, 1, 1) or (C, 1, 1), which stands beside a map, and return the kind of its result."""
         rank = ", 1" * (len(sizes) - 3)
         self._facts.report(
             node,
@@ -132,7 +132,7 @@ class ShapeRules:
         return "map" if len(sizes) == 4 else None
 
     def _viewed_as_three(self, node: ast.Call, sizes: list[ast.expr], kind: Kind) -> Kind:
-        """Look at a view with three axes; the kind of its result."""
+        """Look at a view with three axes and return the kind of its result."""
         numbers = [integer(size) for size in sizes]
         pixels = is_pixel_count(sizes[2])
         certain = kind in ("map", "map?") or is_channels(sizes[1])
@@ -148,7 +148,7 @@ class ShapeRules:
         return "other"
 
     def _viewed_as_map(self, node: ast.Call, sizes: list[ast.expr]) -> Kind:
-        """Look at a view with four axes, or with groups of channels five; the kind of its result."""
+        """Look at a view with four axes, or with groups of channels five, and return the kind of its result."""
         numbers = [integer(size) for size in sizes]
         grouped = len(sizes) == 5
         equal = None not in numbers[-2:] and numbers[-1] == numbers[-2] and (numbers[-1] or 0) > 1
@@ -188,7 +188,7 @@ class ShapeRules:
         return len(names) == 2 and all(self._facts.axis_of.get(name) in ((2, 4), (3, 4)) for name in names)
 
     def permuted(self, node: ast.Call, kind: Kind) -> Kind:
-        """Look at a permutation of axes; the kind of its result."""
+        """Look at a permutation of axes and return the kind of its result."""
         numbers = [integer(size) for size in self._sizes_of(node)]
         axes = tuple(n for n in numbers if n is not None)
         if len(axes) != len(numbers):

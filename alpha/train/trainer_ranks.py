@@ -83,7 +83,7 @@ class Ranks:
             self._parallel.skip_unused()
 
     def begin_epoch(self, loader: DataLoader, epoch_seed: int | None) -> int | None:
-        """Compare seeds and loaders; the seed of the epoch, and the state of the random numbers, of rank 0."""
+        """Compare seeds and loaders, take the random numbers of rank 0, and return its seed of the epoch."""
         if self._group is None:
             return epoch_seed
         if self._parallel is None:

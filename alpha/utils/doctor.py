@@ -60,7 +60,7 @@ class Result:
 
 @command("alpha-doctor")
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the report; 0 if every variable and every device that can work is right, else 1."""
+    """Print the report and return 0 if every variable and every device that can work is right, else 1."""
     parser = Parser(
         prog="alpha-doctor",
         description="Say whether Alpha works here: test the devices, say what is installed, what is missing and the "

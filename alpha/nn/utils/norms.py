@@ -182,12 +182,12 @@ def spectral_norm(
 
 
 def remove_weight_norm(module: M, name: str = "weight") -> M:
-    """Make a weight of `weight_norm` an ordinary parameter again, of its value; the layer is returned."""
+    """Make a weight of `weight_norm` an ordinary parameter again, of its value, and return the layer."""
     return _removed("remove_weight_norm", module, name, _WeightNorm)
 
 
 def remove_spectral_norm(module: M, name: str = "weight") -> M:
-    """Make a weight of `spectral_norm` an ordinary parameter again, of its value; the layer is returned."""
+    """Make a weight of `spectral_norm` an ordinary parameter again, of its value, and return the layer."""
     return _removed("remove_spectral_norm", module, name, _SpectralNorm)
 
 

@@ -100,7 +100,7 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
 
 
 def register_parametrization(module: Module, tensor_name: str, parametrization: Module) -> Module:
-    """Let a module compute a parameter of a layer from then on; the layer is returned.
+    """Let a module compute a parameter of a layer from then on, and return the layer.
 
     `layer.weight` is `parametrization(original)` each time it is read, and the optimizer trains `original`. In a state
     dict it is `parametrizations.weight.original`. If `parametrization.right_inverse(weight)` is there, what it returns
@@ -138,7 +138,7 @@ def _computed(module: Module) -> tuple[str, ...]:
 
 
 def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized: bool = True) -> Module:
-    """Make a computed parameter an ordinary one again; the layer is returned.
+    """Make a computed parameter an ordinary one again and return the layer.
 
     Args:
         leave_parametrized: the parameter has the value that was computed last; False: that of its original, of which

@@ -204,7 +204,7 @@ class Convolution(RectifierFunction):
     def begin(
         self, X: Array, W: Array, b: Array | None, shape: ConvShape, negative_slope: float, magnitude: Array | None
     ) -> tuple[Array, Array]:
-        """Note what the gradient needs to know; X and W in the type in which they are multiplied."""
+        """Note what the gradient needs to know, and return X and W in the type in which they are multiplied."""
         self.s = shape
         if negative_slope != 1:
             self.rectified_by, self.offers_first_step = Rectifier(negative_slope), True

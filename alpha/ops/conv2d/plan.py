@@ -60,7 +60,7 @@ class _Surroundings:
     renamed: dict[str, str] = field(default_factory=dict)
 
     def replace(self, name: str, kind: str, buffer: Buffer) -> tuple[str, str]:
-        """Put a workspace in the place of an array; what had its place before, and the workspace."""
+        """Put a workspace in the place of an array, and return what had its place before, and the workspace."""
         source, made = self.renamed.get(name, name), f"{name} {kind}"
         self.renamed[name], self.workspaces[made] = made, buffer
         return source, made

@@ -101,7 +101,7 @@ class Plan:
     operator: str = ""
 
     def launch(self, device: CudaDevice, operands: Mapping[str, Any]) -> dict[str, Array]:
-        """Queue the launches; the outputs by name.
+        """Queue the launches and return the outputs by name.
 
         Raises:
             DeviceError: an operand is missing that a kernel needs, or a kernel cannot be launched.

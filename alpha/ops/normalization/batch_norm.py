@@ -103,7 +103,7 @@ class BatchNorm(Function):
         return Y
 
     def begin(self, dtype: np.dtype[Any], rectifier: Rectifier | None) -> float:
-        """Decide in training whether the output may be kept in place of X; the `smallest` weight, which that needs."""
+        """Decide in training if the output may be kept in place of X, and return the `smallest` weight for that."""
         self.can_keep_output = not self.input_stays and may_keep_output(dtype, rectifier)
         return SMALLEST_WEIGHT if self.can_keep_output else 0.0
 

@@ -179,7 +179,7 @@ class Recurrent(Function):
         return add(dW, product(later, before, self.precision, transpose_a=True), out=dW)
 
     def _step_back(self, t: int, d: Array, dc: Array | None, rows: list[Array]) -> tuple[Array | None, Array | None]:
-        """Write the gradients of X and G of a step; the direct one of the states before, and that of c."""
+        """Write the gradients of X and G of a step, and return the direct one of the states before, and that of c."""
         Y, _, h, *more = self.saved
         H, R, _ = self.dims
         device = device_of(d)

@@ -142,7 +142,7 @@ class Arena(Places):
 
     @change
     def trim(self) -> int:
-        """Give wholly free segments back to the device; the number of bytes."""
+        """Give wholly free segments back to the device and return the number of bytes."""
         with self._lock:
             self._begin()
             self._leave_step()

@@ -54,7 +54,7 @@ class FreeBlocks:
         insort(ordered, (end - start) << BITS | start)
 
     def take(self, size: int) -> int | None:
-        """Take the beginning of the smallest block that holds `size`; its address, or None if no block does."""
+        """Take the beginning of the smallest block that holds `size` and return its address; None if no block does."""
         ordered = self._sorted
         index = bisect_left(ordered, size << BITS)
         if index == len(ordered):
@@ -135,7 +135,7 @@ class Slabs:
         self._starts: dict[int, dict[int, int]] = {}  # size of a piece -> start of a slab -> its bytes
 
     def cut(self, start: int, nbytes: int, size: int) -> int:
-        """Cut a block into pieces of `size`, which divides `nbytes`, and take the first one; its address."""
+        """Cut a block into pieces of `size`, which divides `nbytes`, take the first one, and return its address."""
         self._starts.setdefault(size, {})[start] = nbytes
         free = self.free.setdefault(size, [])
         for address in range(start + size, start + nbytes, size):
@@ -143,7 +143,7 @@ class Slabs:
         return start
 
     def pop_unused(self) -> list[tuple[int, int]]:
-        """Forget the slabs all of whose pieces are free; (start, bytes) of each."""
+        """Forget the slabs all of whose pieces are free, and return (start, bytes) of each."""
         unused = []
         for size, starts in self._starts.items():
             left = set(self.free[size])

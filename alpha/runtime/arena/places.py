@@ -167,7 +167,7 @@ class Places:
         self.segments.free_all_but(large + self._slabs.places)
 
     def _free_unused_slabs(self) -> bool:
-        """Make slabs without a live block free memory, joined with their neighbours; whether there were any."""
+        """Make slabs without a live block free memory, joined with their neighbours; return True if there were any."""
         unused = self._slabs.pop_unused()
         for start, nbytes in unused:
             self._free.add(start, nbytes)

@@ -58,7 +58,7 @@ class Segments:
         return self.release_unused() > 0 and self._add(size)
 
     def release_unused(self) -> int:
-        """Free the segments that hold no live block (in a range: those at its end); the number of bytes."""
+        """Free the segments that hold no live block (in a range: those at its end), and return the number of bytes."""
         released = 0
         if self._growth is Growth.RANGE:
             starts = list(reversed(self._sizes))

@@ -137,7 +137,7 @@ class AddressRange:
         return self._pieces.keys()
 
     def allocate(self, nbytes: int) -> int:
-        """Map memory at the end of the range, whole pages; its address, or `MemoryError`."""
+        """Map memory at the end of the range, whole pages, and return its address, or raise `MemoryError`."""
         if nbytes % PAGE:
             raise ValueError(f"{nbytes} bytes are not whole pages of {PAGE}")
         address = self._end

@@ -229,7 +229,7 @@ class Compiler(ABC):
 
     @abstractmethod
     def build(self, source: Path, options: Sequence[str], output: Path) -> str:
-        """Write `output`; the compiler's text. `CompileError` with command, options and text."""
+        """Write `output` and return the compiler's text. `CompileError` with command, options and text."""
 
 
 class CommandCompiler(Compiler):

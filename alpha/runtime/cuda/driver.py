@@ -75,7 +75,7 @@ class Driver(Protocol):
         """Page-locked host memory, as bytes."""
 
     def begin_download(self, target: HostArray, address: int) -> Any:
-        """Copy out into page-locked memory, behind the work so far and without waiting; an event for `is_done`.
+        """Copy out into page-locked memory, behind the work so far, without waiting; return an event for `is_done`.
 
         The driver holds `target` until the copy has ended.
         """
@@ -84,7 +84,7 @@ class Driver(Protocol):
         """True if the work before an event has ended."""
 
     def begin_upload(self, address: int, source: HostArray, after: Any, target: Any = None) -> Any:
-        """Copy page-locked memory in, beside the work on the stream; an event for `wait_for`.
+        """Copy page-locked memory in, beside the work on the stream, and return an event for `wait_for`.
 
         after: an event on the stream that must come first, or None. target: what has the memory at `address`; the
         driver holds it and `source` until the copy has ended.
@@ -155,7 +155,7 @@ class Driver(Protocol):
         """Record launches, copies and fills from here on, in place of running them."""
 
     def end_capture(self) -> Any:
-        """End the recording; what was recorded, for `replay`."""
+        """End the recording and return what was recorded, for `replay`."""
 
     def abandon_capture(self) -> None:
         """End the recording and forget it, also after an error."""
@@ -188,13 +188,16 @@ class Driver(Protocol):
         """Milliseconds between two recorded events; waits for the second."""
 
     def begin_times(self) -> str:
-        """Note from here on when the device does what; the way in which the times are found, in words.
+        """Note from here on when the device does what, and return in words how the times are found.
 
         The device must be idle. `DeviceError` says what is missing; nothing has changed then.
         """
 
     def end_times(self) -> Timeline:
-        """Wait for the device; what it has done since `begin_times`. Nothing is noted any more, also after an error."""
+        """Wait for the device and return what it has done since `begin_times`.
+
+        Nothing is noted any more, also after an error.
+        """
 
     def close(self) -> None:
         """Release everything; safe to call twice and at interpreter exit."""

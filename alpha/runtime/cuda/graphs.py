@@ -162,7 +162,7 @@ class StepGraph:
         return len(self.notes.nodes)
 
     def keep(self) -> Callable[[], None]:
-        """Note what `act` is about to change on the host, but for the random streams; what takes it back."""
+        """Note what `act` is about to change on the host, but for the random streams, and return what takes it back."""
         undo = [keep() for keep in self.notes.keeps]
 
         def take_back() -> None:
@@ -274,7 +274,7 @@ class StepGraphs:
 def capture(
     device: CudaDevice, notes: CudaRecording, step: Callable[[], Any], plan: MemoryPlan | None
 ) -> tuple[Any, StepGraph]:
-    """Record `step` without running it; its result, whose arrays the first launch of the graph fills.
+    """Record `step` without running it, and return its result, whose arrays the first launch of the graph fills.
 
     `plan` gives its arrays their addresses, as long as it asks for what it asked for when the plan was made.
 

@@ -178,7 +178,7 @@ class Conveyor:
         self._turn = 0
 
     def put(self, *sources: HostArray) -> list[DeviceArray]:
-        """Start the copy of one host array of each kind, shorter ones too; the device arrays that will hold them.
+        """Start the copy of a host array of each kind, shorter ones too; return the device arrays that will hold them.
 
         What is queued after `wait` sees the values. The host arrays may be overwritten at return.
         """

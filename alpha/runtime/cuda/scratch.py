@@ -68,7 +68,7 @@ class Scratch(Arena):
 
     @change
     def finish(self) -> Trace:
-        """End the step; how long its blocks lived."""
+        """End the step and return how long its blocks lived."""
         with self._lock:
             self._begin()
             self._reclaim()

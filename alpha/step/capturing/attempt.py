@@ -159,7 +159,7 @@ class Attempt:
         self._entries = [Entry(leaf, trial.gradients.get(id(leaf))) for leaf in watch.leaves]
 
     def run(self, function: Callable[..., Any], ran: Ran) -> str:
-        """Record the step and do it, and note what has run; what it changes or asks for on the host, in words."""
+        """Record the step, do it, note what has run, and return what it changes or asks for on the host, in words."""
         args, kwargs = self._arguments
         closing: Callable[[], None] | None = None
         launched: list[Any] = []
@@ -208,7 +208,7 @@ class Attempt:
             value.forget()
 
     def finish(self, why: str) -> Replay | None:
-        """Give the program what the step has made; its replays, unless `why` or the last capture speaks against them.
+        """Give the program what the step has made; return its replays unless `why` or the last capture is against them.
 
         Without them, the `Trial` has what the next capture is compared with. `result` is what the call returns.
         """

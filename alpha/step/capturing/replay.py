@@ -137,7 +137,7 @@ def _take_back(grad: Tensor, own: DeviceArray) -> None:
 
 
 def run(replay: Replay, arguments: Arguments) -> Any:
-    """Do the step by a replay of its graph; its result.
+    """Do the step by a replay of its graph and return its result.
 
     If it is cut off, as by Ctrl-C, it has either been done as a whole, on the host and on the device, or not at all.
     Then only gradients that it would have dropped unread may be gone.
@@ -187,7 +187,7 @@ def run(replay: Replay, arguments: Arguments) -> Any:
 
 
 def _leave(replay: Replay, versions: list[tuple[Any, int, int, str]]) -> dict[int, Block]:
-    """Give the program what the graph has made, once it is queued; the blocks. To do it twice does no harm."""
+    """Give the program what the graph has made, once it is queued; return the blocks. To do it twice does no harm."""
     for gradient in replay.gradients:
         if gradient.after is not KEPT:
             gradient.leaf._grad = None

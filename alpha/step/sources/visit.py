@@ -127,7 +127,7 @@ class Visit:
     def _watch_named(
         self, name: str, owner: Any, chooses: Chooses, form: str = ".{}", direct: bool = False
     ) -> list[str]:
-        """Compare those attributes, or items if `direct`, that count; the names of these."""
+        """Compare those attributes, or items if `direct`, that count, and return their names."""
 
         asks = not direct and not is_a(owner, type) and is_a(type(owner).__getattribute__, types.FunctionType)
 

@@ -92,7 +92,7 @@ class Watch(Visit):
         self._addresses = look.addresses(self._same)
 
     def _read_parts(self) -> str:
-        """Read tensors again that are copies of a part of other memory; of which that is gone, in words."""
+        """Read tensors again that are copies of a part of other memory, and return in words of which that is gone."""
         for name, version, base in self._parts:
             version.refresh()
             if version.base() is not base:

@@ -49,7 +49,7 @@ def weights_of(file: Path) -> StateDict:
 
 
 def take_weights(model: Module, file: Path, name: str, classes: tuple[str, ...]) -> str:
-    """Load the weights of another training but for the last layer, unless the classes are the same; what was done.
+    """Load weights of another training but for the last layer, unless the classes are the same; return what was done.
 
     Raises:
         CheckpointError: the file has weights of another network.

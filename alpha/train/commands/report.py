@@ -70,7 +70,7 @@ class Report:
 
 
 def write_report(folder: Path, report: Report, photos: Photos, title: str) -> list[str]:
-    """Write the tables and pictures of a report to a folder; the names of the files that were written.
+    """Write the tables and pictures of a report to a folder and return the names of the files that were written.
 
     Without matplotlib there are only the tables.
     """

@@ -15,7 +15,7 @@ CHANGED = ("epochs", "lr", "early_stopping")  # options that may differ when a r
 
 
 def change_options(options: dict[str, Any], given: dict[str, Any]) -> list[str]:
-    """Put those of the given options that may be others into the options of a run; text that says what has changed.
+    """Put those of the given options that may be others into the options of a run and return what has changed.
 
     They are taken out of `given`; what is left there must agree with the run.
     """

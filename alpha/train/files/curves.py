@@ -14,7 +14,7 @@ _TRAIN, _TEST, _INK = "#1f5fa8", "#d1681c", "#444444"
 
 
 def save_curves(path: str | Path, rows: Sequence[Row], title: str) -> str:
-    """Draws `rows` to a PNG at `path`; returns its name, or why there is no picture.
+    """Draw `rows` to a PNG at `path` and return its name, or why there is no picture.
 
     Raises CheckpointError where the file cannot be written.
     """

@@ -79,7 +79,7 @@ class Part:
         return whole if whole is not None and whole._version is version else None
 
     def take_again(self, part: Tensor) -> bool:
-        """Give the part, if it is a copy, the history of the whole tensor as it is now; whether that was done."""
+        """Give the part, if it is a copy, the present history of the whole tensor, and return True if that was done."""
         whole = self.whole(part)
         if whole is None or not self.copied or not knows_history(whole):
             return False
