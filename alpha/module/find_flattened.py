@@ -1,14 +1,24 @@
-"""Search for layers that take or make flattened maps, by the graph of one forward."""
+"""Layers that count the features of a flattened map, found by what one forward records."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from alpha.autograd.function import Function
 from alpha.autograd.grad_mode import enable_grad
 from alpha.core.tensor import Tensor
-from alpha.module.flattened_layers import KnownMaps, Shape, features_of, may_be_flattened, remember
+from alpha.module.flattened_layers import (
+    KnownMaps,
+    Shape,
+    features_of,
+    layer_of,
+    may_be_flattened,
+    normed_features,
+    remember,
+)
 
 if TYPE_CHECKING:
     from alpha.module.module import Module
@@ -19,7 +29,9 @@ def find_flattened(model: Module, *args: Any, **kwargs: Any) -> KnownMaps:
 
     `load_state_dict` and `state_dict(layout="NCHW")` turn the features of these layers afterwards. A map is found if
     it is flattened by `flatten`, `view`, `reshape` or a Flatten, and if what stands between it and the layer acts on
-    each number for itself, as activations, dropouts and batch norms do.
+    each number for itself, as activations, dropouts and norms do. A warning names layers and parameters that count
+    features of a map in another way, for example joined with others by `cat`, and layers that make a map which no
+    convolution takes alone: these are not turned.
 
     Args:
         model: a module; its mode, weights and gradients stay as they are, its running statistics too.
@@ -38,15 +50,20 @@ def find_flattened(model: Module, *args: Any, **kwargs: Any) -> KnownMaps:
 
     def before(module: Module, inputs: tuple[Any, ...]) -> None:
         x = next((part for part in inputs if isinstance(part, Tensor)), None)
-        ran.add(names[id(module)])
-        if x is None or (node := x._node) is None:
+        if x is None:
+            return
+        if (node := x._node) is None:
+            if x.requires_grad or x.array.dtype.kind in "iub":  # else nothing tells how it was computed
+                ran.add(names[id(module)])
             return
         kept.append(x)
+        ran.add(names[id(module)])
+        parts = vars(module)
         if module._filters:
             found.unflattened.update(_makers_of(node, made))
         elif (
-            x.ndim == 2
-            and features_of(vars(module)) == x.shape[-1]
+            x.ndim > 1
+            and x.shape[-1] in (features_of(parts), normed_features(parts))
             and (shape := _flattened_in(node, x.shape)) is not None
         ):
             found.flattened[names[id(module)]] = shape
@@ -56,20 +73,21 @@ def find_flattened(model: Module, *args: Any, **kwargs: Any) -> KnownMaps:
             kept.append(output)
             if isinstance(vars(module).get("out_features"), int):
                 made[id(output._node)] = [names[id(module)]]
-            elif isinstance(vars(module).get("num_features"), int) and inputs and isinstance(inputs[0], Tensor):
+            elif normed_features(vars(module)) and inputs and isinstance(inputs[0], Tensor):
                 source = id(inputs[0]._node)
                 made[id(output._node)] = [*made.get(source, ()), names[id(module)]]
 
     handles = []
     for module in model.modules():
-        if module._filters or features_of(vars(module)):
-            handles += [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
+        handles += [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
     try:
         model.eval()
         for parameter in frozen:
             parameter.requires_grad = True
         with enable_grad():
-            model(*map(_recorded, args), **{name: _recorded(value) for name, value in kwargs.items()})
+            result = model(*map(_recorded, args), **{name: _recorded(value) for name, value in kwargs.items()})
+        unclear = _unclear(result, model, found.flattened)
+        unturned = _made_in_no_known_way(result, model, found.unflattened)
     finally:
         for handle in handles:
             handle.remove()
@@ -80,8 +98,26 @@ def find_flattened(model: Module, *args: Any, **kwargs: Any) -> KnownMaps:
     for makes, maps in enumerate(found):
         for name, shape in maps.items():
             remember(model, name, shape, bool(makes))
-    for name in may_be_flattened(model).keys() & ran - found.flattened.keys() - found.unflattened.keys():
+    open_names = {layer_of(name) or name for name in [*unclear, *unturned]}
+    settled = ran - found.flattened.keys() - found.unflattened.keys() - open_names
+    for name in may_be_flattened(model).keys() & settled:
         remember(model, name, ())
+    if unclear:
+        facts = "; ".join(f"{name!r} with the map (C, H, W) = {shape}" for name, shape in unclear.items())
+        text = (
+            f"find_flattened: features of a flattened map are joined or mixed with others before a weight counts them: "
+            f"{facts}. PyTorch counts them in another order, and its weights are not turned there, so outputs would be "
+            "wrong; write x.movedim(-1, 1) before the flatten, which gives PyTorch's order, and load them as they are"
+        )
+        warnings.warn(text, stacklevel=2)
+    if unturned:
+        facts = ", ".join(f"{shape} of {name!r}" for name, shape in unturned.items())
+        text = (
+            f"find_flattened: a map (C, H, W) is made of what a layer gives: {facts}. If PyTorch's program has "
+            "(N, C, H, W) there, its weights are in another order, and not turned; write x.view(N, C, H, W)"
+            ".movedim(1, -1) for x.view(N, H, W, C), and load them as they are"
+        )
+        warnings.warn(text, stacklevel=2)
     return found
 
 
@@ -104,20 +140,31 @@ def _inputs_of(node: Any) -> Iterator[tuple[Any, Shape]]:
 
 
 def _flattened_in(node: Any, shape: Shape) -> Shape | None:
-    """The map (C, H, W) that is flattened in the features of a node (N, F), or None."""
-    for current, source, form in _back(node, shape):
-        if current.name == "Reshape" and len(form) > 2 and form[0] == shape[0] and math.prod(form[1:]) == shape[-1]:
-            is_map = math.prod(form[1:-1]) > 1 and form[-1] > 1 and _is_map(source, form)
-            return (form[-1], *form[1:-1]) if is_map else None
+    """The map (C, H, W) that is flattened in the last axis of what a node gives, or None."""
+    waiting, seen = [(node, shape)], set()
+    while waiting:
+        current, shape = waiting.pop()
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        if current.name == "Reshape":
+            ((source, form),) = _inputs_of(current)
+            if form[-1:] == shape[-1:]:  # only the axes before the features are others
+                waiting += [] if isinstance(source, Tensor) else [(source, form)]
+                continue
+            return _merged(source, form, shape)
+        waiting += [(edge, shape) for edge in _same(current, shape)]
     return None
 
 
+# operators whose axes are others than those of a map that they are given
+_OTHER_AXES = {"Linear", "Matmul", "Recurrent", "Permute"}
 # operators that change what a feature stands for
-_MIXING = {"Linear", "Matmul", "Recurrent", "Permute", "Flip", "Roll", "Block", "SetBlock", "Band"}
+_MIXING = {*_OTHER_AXES, "Flip", "Roll", "Block", "SetBlock", "Band"}
 
 
-def _back(node: Any, shape: Shape, of_maps: bool = False) -> Iterator[tuple[Any, Any, Shape]]:
-    """The nodes from which a tensor comes through operators that act on each number: node, input, the input's shape.
+def _same(node: Any, shape: Shape, of_maps: bool = False) -> list[Any]:
+    """The nodes of this shape from which a node comes, if it acts on each number for itself.
 
     Args:
         of_maps: also through operators that act on each channel, as pools and interpolations.
@@ -126,6 +173,18 @@ def _back(node: Any, shape: Shape, of_maps: bool = False) -> Iterator[tuple[Any,
     def same(form: Shape) -> bool:
         return form == shape or (of_maps and len(form) == len(shape) and form[-1] == shape[-1])
 
+    def one_for_all(form: Shape) -> bool:  # as a norm by which features are divided
+        return len(form) < 2 or (len(form) == len(shape) and form[-1] == 1)
+
+    inputs = list(_inputs_of(node))
+    others = any(not same(form) and not one_for_all(form) for _, form in inputs)
+    if others or "Conv" in node.name or node.name in _MIXING:
+        return []
+    return [edge for edge, form in inputs if same(form) and not isinstance(edge, Tensor)]
+
+
+def _back(node: Any, shape: Shape, of_maps: bool = False) -> Iterator[tuple[Any, Any, Shape]]:
+    """The nodes from which a tensor comes through operators that keep features: node, input, the input's shape."""
     waiting, seen = [node], set()
     while waiting:
         current = waiting.pop()
@@ -134,27 +193,38 @@ def _back(node: Any, shape: Shape, of_maps: bool = False) -> Iterator[tuple[Any,
         seen.add(id(current))
         for edge, form in _inputs_of(current):
             yield current, edge, form
-        others = any(len(form) > 1 and not same(form) for _, form in _inputs_of(current))
-        if others or "Conv" in current.name or current.name in _MIXING:
-            continue
-        waiting += [edge for edge, form in _inputs_of(current) if same(form) and not isinstance(edge, Tensor)]
+        waiting += _same(current, shape, of_maps)
 
 
-def _is_map(source: Any, form: Shape) -> bool:
-    """True if the last axis of what is flattened is channels: those of images, or of what a convolution has made."""
-    waiting = [source]
-    for _ in range(1000):
-        if not waiting:
-            return len(form) > 3
-        node = waiting.pop()
-        if isinstance(node, Tensor):
+def _merged(source: Any, form: Shape, shape: Shape) -> Shape | None:
+    """The map (C, H, W) whose axes a reshape from one shape to another makes the last one; None if it does not."""
+    for k in range(len(form) - 2, 0, -1):
+        if math.prod(form[k:]) == shape[-1]:
+            is_map = math.prod(form[k:-1]) > 1 and form[-1] > 1 and _is_map(source, form, k)
+            return (form[-1], *form[k:-1]) if is_map else None
+    return None
+
+
+def _is_map(source: Any, form: Shape, k: int) -> bool:
+    """True if the last of the axes from k on is channels: those of images, or of what a convolution has made."""
+    waiting, seen = [(source, form)], set()
+    is_image = len(form) > 3 and k == 1
+    while waiting:
+        node, shape = waiting.pop()
+        if isinstance(node, Tensor) or id(node) in seen:
             continue
-        if node.name in _MIXING:
-            return False  # its axes are others than those of a map
+        seen.add(id(node))
+        if node.name in _OTHER_AXES:
+            return False
         if "Conv" in node.name:
             return True
-        waiting += [edge for edge, shape in _inputs_of(node) if len(shape) == len(form)]
-    return len(form) > 3
+        ends = shape[k - len(form) :]
+        waiting += [
+            (edge, before)
+            for edge, before in _inputs_of(node)
+            if len(before) == len(shape) or (len(ends) > 2 and before[-len(ends) :] == ends)
+        ]
+    return is_image
 
 
 def _makers_of(node: Any, made: Mapping[int, list[str]]) -> Iterator[tuple[str, Shape]]:
@@ -165,3 +235,111 @@ def _makers_of(node: Any, made: Mapping[int, list[str]]) -> Iterator[tuple[str, 
             nodes = [edge, *(part for _, part, f in _back(edge, form) if f == form)]
             for name in dict.fromkeys(name for part in nodes for name in made.get(id(part), ())):
                 yield name, (shape[-1], *shape[1:-1])
+
+
+# -- what is flattened, and not turned ---------------------------------------------------------------------------------
+
+
+def _unclear(result: Any, model: Module, turned: Mapping[str, Shape]) -> dict[str, Shape]:
+    """The parameters that count features of a flattened map, without being those of a layer that is turned.
+
+    A map's features are followed from where it is flattened to the first weights that multiply them.
+
+    Args:
+        result: of the model's forward.
+        turned: layers that are known to take a flattened map.
+
+    Returns:
+        The map (C, H, W) by the name of a parameter's layer, or of the parameter itself if it is the model's own.
+    """
+    named = {id(value): name for name, value in model.named_parameters() if math.prod(value.shape) > 1}
+    weights: dict[int, list[str]] = {}  # the parameters from which alone a node is computed
+    maps: dict[int, Shape] = {}  # the map whose features a node has on its last axis
+    makers: dict[int, list[str]] = {}  # the parameters whose outputs are the features of a node
+    found: dict[str, Shape] = {}
+    for node in _nodes_of(result):
+        inputs, shape = list(_inputs_of(node)), node.form[1]
+        own = [[named[id(edge)]] if id(edge) in named else weights.get(id(edge), []) for edge, _ in inputs]
+        names = [name for part in own for name in part]
+        if inputs and all(own):
+            weights[id(node)] = names
+            continue
+        flat = next((maps[id(edge)] for edge, _ in inputs if id(edge) in maps), None)
+        alike = [edge for (edge, form), part in zip(inputs, own, strict=True) if form == shape and not part]
+        if node.name == "Reshape":
+            ((source, form),) = inputs
+            flat = _merged(source, form, shape) or (None if shape[-1:] < form[-1:] else flat)
+        if "Conv" in node.name or node.name in ("Linear", "Matmul", "Recurrent"):
+            makers[id(node)] = names
+        else:
+            makers[id(node)] = [name for edge in alike for name in makers.get(id(edge), ())]
+        if flat is None:
+            continue
+        if any(id(edge) in maps for edge in alike):  # features that others made meet those of the map
+            others = [name for edge in alike if id(edge) not in maps for name in makers.get(id(edge), ())]
+            found |= {layer_of(name) or name: flat for name in others}
+        found |= {layer_of(name) or name: flat for name in names if layer_of(name) not in turned}
+        is_lost = node.name != "Reshape" and (shape[-1:] == (1,) or all(len(shape) < len(form) for _, form in inputs))
+        if not is_lost and ("Conv" not in node.name and node.name not in ("Linear", "Matmul", "Recurrent")):
+            maps[id(node)] = flat
+    return found
+
+
+def _made_in_no_known_way(result: Any, model: Module, turned: Mapping[str, Shape]) -> dict[str, Shape]:
+    """The parameters whose features (N, F) become a map that is given back, or that a convolution takes with others.
+
+    Args:
+        result: of the model's forward.
+        turned: layers that are known to make a map.
+
+    Returns:
+        The map (C, H, W) by the name of a parameter's layer, or of the parameter itself if it is the model's own.
+    """
+    named = {id(value): name for name, value in model.named_parameters()}
+    makers: dict[int, set[str]] = {}  # the layers whose outputs are the features of a node
+    maps: dict[int, dict[str, Shape]] = {}  # the maps that a node's values come from, by the layers that made them
+    found: dict[str, Shape] = {}
+    given = {id(node) for node in _tensors_of(result)}
+    for node in _nodes_of(result):
+        inputs, shape = list(_inputs_of(node)), node.form[1]
+        held = {name: map_ for edge, _ in inputs for name, map_ in maps.get(id(edge), {}).items()}
+        if "Conv" in node.name or node.name in _OTHER_AXES:
+            makers[id(node)] = {layer_of(named[id(edge)]) or named[id(edge)] for edge, _ in inputs if id(edge) in named}
+            found |= held if "Conv" in node.name else {}
+            continue
+        makers[id(node)] = {name for edge, form in inputs if form == shape for name in makers.get(id(edge), ())}
+        is_split = node.name == "Reshape" and len(inputs[0][1]) == 2 and inputs[0][1][0] == shape[0] and len(shape) > 3
+        if is_split and math.prod(shape[1:-1]) > 1 and shape[-1] > 1:
+            names = makers.get(id(inputs[0][0]), set()) - turned.keys()
+            held = dict.fromkeys(sorted(names), (shape[-1], *shape[1:-1]))
+        if held and len(shape) > 3:
+            maps[id(node)] = held
+            found |= held if id(node) in given else {}
+    return found
+
+
+def _tensors_of(result: Any) -> list[Any]:
+    """The nodes of the tensors in what a forward gives, itself or in dicts, lists and tuples."""
+    waiting: list[Any] = [result]
+    nodes = []
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Mapping):
+            waiting += part.values()
+        elif isinstance(part, Sequence) and not isinstance(part, str):
+            waiting += part
+        elif isinstance(part, Tensor) and part._node is not None:
+            nodes.append(part._node)
+    return nodes
+
+
+def _nodes_of(result: Any) -> list[Any]:
+    """All nodes behind what a forward gives, in the order in which they were recorded."""
+    waiting = _tensors_of(result)
+    nodes: dict[int, Any] = {}
+    while waiting:
+        node = waiting.pop()
+        if id(node) not in nodes:
+            nodes[id(node)] = node
+            waiting += [edge for edge in node.edges if isinstance(edge, Function)]
+    return sorted(nodes.values(), key=lambda node: node.id)

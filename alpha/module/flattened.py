@@ -8,6 +8,7 @@ which no shape tells. Which layers these are stands in flattened_layers.py.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from alpha.core.tensor import Tensor
-from alpha.module.flattened_layers import Shape, known_maps, may_be_flattened, remember
+from alpha.module.flattened_layers import Shape, known_maps, layer_of, may_be_flattened, remember, shape_of
 
 if TYPE_CHECKING:
     from alpha.module.module import Module
@@ -46,10 +47,11 @@ class FlattenedMaps:
             self._known = ([*known.flattened.items()], [*known.unflattened.items()])
         for makes, names in enumerate(self._known):
             for name, shape in names:
-                form = _checked("unflattened" if makes else "flattened", name, shape)
-                found = [full for full in own if full == name or full.rpartition(".")[0] == name]
+                form = _checked("unflattened" if makes else "flattened", name, shape) if self.given else tuple(shape)
+                found = [full for full in own if full == name or layer_of(full) == name]
                 for full in found:
-                    self._axes.setdefault(full, []).append((name, form, bool(makes)))
+                    if full == name or makes or _may_count_inputs(full):
+                        self._axes.setdefault(full, []).append((name, form, bool(makes)))
                 if not found:
                     self._unknown.append(name)
 
@@ -102,7 +104,8 @@ class FlattenedMaps:
         """Let the layers know their maps, so that later loads need not be told; and others that they have none."""
         for makes, names in enumerate(self._known):
             for name, shape in names:
-                remember(root, name, tuple(shape), bool(makes))
+                if 0 not in shape:
+                    remember(root, name, tuple(shape), bool(makes))
         if self.given:
             settled = self.settled(root) | {name.rpartition(".")[0] for names in self._known for name, _ in names}
             for name in may_be_flattened(root).keys() - settled:
@@ -110,11 +113,16 @@ class FlattenedMaps:
 
     def _in_order(self, full: str, value: Values, shape: Shape, makes: bool, back: bool = False) -> Values | None:
         """The value with its features in the other order; None if it has none of this map."""
+        if 0 in shape:  # a lazy layer, whose weights tell how many pixels there are
+            pixels, rest = divmod(value.shape[-1], shape[0]) if value.ndim == 2 else (0, 0)
+            if rest or pixels < 2:
+                return None
+            shape = (shape[0], pixels)
         last = (*shape[1:], shape[0])
         if len(value.shape) == len(shape) and value.shape == (last if back else shape):
             return np.moveaxis(value, -1, 0) if back else np.moveaxis(value, 0, -1)
         order = np.moveaxis(np.arange(math.prod(shape)).reshape(shape), 0, -1).reshape(-1)
-        is_weight = value.ndim > 1 or not self._has_matrix(full.rpartition(".")[0]) or makes
+        is_weight = value.ndim > 1 or full.endswith("_v") or not self._has_matrix(layer_of(full)) or makes
         axis = 0 if makes else value.ndim - 1
         if not is_weight or not value.ndim or value.shape[axis] != order.size:
             return None
@@ -122,7 +130,16 @@ class FlattenedMaps:
 
     def _has_matrix(self, path: str) -> bool:
         """True if a layer has a weight of two axes, so that its bias counts other features than it takes."""
-        return any(name.rpartition(".")[0] == path and len(_shape(value)) > 1 for name, value in self._own.items())
+        return any(layer_of(name) == path and len(shape_of(value)) > 1 for name, value in self._own.items())
+
+
+# tensors of recurrent layers that count states, or outputs of the layer below; one of a spectral norm's two vectors
+_NO_INPUTS = re.compile(r"weight_(hh|hr|ih_l[1-9]\d*)|(.*\.|weight)_u$")
+
+
+def _may_count_inputs(full: str) -> bool:
+    """False for a tensor of a layer none of whose axes counts what the layer takes, though it may have as many."""
+    return not _NO_INPUTS.match(full[len(layer_of(full)) :].lstrip("."))
 
 
 def _checked(argument: str, name: object, shape: object) -> Shape:
@@ -133,10 +150,3 @@ def _checked(argument: str, name: object, shape: object) -> Shape:
             "of a map, as {'fc1': (16, 5, 5)}"
         )
     return tuple(shape)  # type: ignore[arg-type]
-
-
-def _shape(value: Tensor) -> Shape:
-    try:
-        return value.shape
-    except Exception:  # a lazy layer before its first forward
-        return ()

@@ -62,9 +62,11 @@ class _Binary(Function):
 def _factors(step: Function, a: Array, b: Array) -> tuple[Array, Array]:
     """Operands that the gradient of a product or a quotient reads: a, which only the gradient of b does, and b.
 
-    In place a is overwritten, so a copy is kept if that gradient is needed; else what stands for a is never read.
+    In place a is overwritten, so a copy is kept if that gradient is needed, or if b is a, of which a detached tensor
+    has the same array; else what stands for a is never read.
     """
-    held = device_of(a).copy(a) if step.inplace and step.needs_input_grad[1] else b if step.inplace else a
+    is_read = step.needs_input_grad[1] or (b is a and step.needs_input_grad[0])
+    held = (device_of(a).copy(a) if is_read else b) if step.inplace else a
     return held, held if b is a else b
 
 
