@@ -58,15 +58,24 @@ def settings_of(given: Settings) -> Settings:
         raise TypeError(f"Trainer: there is no argument {unknown[0]!r}; by name there are {', '.join(DEFAULTS)}")
     chosen: Settings = {**DEFAULTS, **given}
     if chosen["step"] is not None and chosen["metrics"]:
-        raise ValueError("Trainer: metrics need the outputs of loss=; a step returns its own numbers by name")
-    chosen["accumulate"] = whole_number("Trainer", "accumulate", chosen["accumulate"], 1)
-    if chosen["clip_norm"] is not None and real("Trainer", "clip_norm", chosen["clip_norm"]) <= 0:
-        raise ValueError(f"Trainer: clip_norm={chosen['clip_norm']} is not above 0")
-    if chosen["ema"] is not None and not 0 <= real("Trainer", "ema", chosen["ema"]) < 1:
-        raise ValueError(f"Trainer: ema={chosen['ema']} is not in [0, 1)")
-    if chosen["schedule_per"] not in (STEP, EPOCH):
-        raise ValueError(f"Trainer: schedule_per is {chosen['schedule_per']!r}, expected {STEP!r} or {EPOCH!r}")
-    return chosen
+        raise ValueError(METRICS_OF_STEP)
+    return {name: checked(name, value) for name, value in chosen.items()}  # type: ignore[return-value]
+
+
+METRICS_OF_STEP = "Trainer: metrics need the outputs of loss=; a step returns its own numbers by name"
+
+
+def checked(name: str, value: Any) -> Any:
+    """The value of a setting, if it means something; raises as `settings_of`."""
+    if name == "accumulate":
+        return whole_number("Trainer", name, value, 1)
+    if name == "clip_norm" and value is not None and real("Trainer", name, value) <= 0:
+        raise ValueError(f"Trainer: clip_norm={value} is not above 0")
+    if name == "ema" and value is not None and not 0 <= real("Trainer", name, value) < 1:
+        raise ValueError(f"Trainer: ema={value} is not in [0, 1)")
+    if name == "schedule_per" and value not in (STEP, EPOCH):
+        raise ValueError(f"Trainer: schedule_per is {value!r}, expected {STEP!r} or {EPOCH!r}")
+    return value
 
 
 def several(name: str, values: T | Sequence[T], kind: type) -> tuple[T, ...]:

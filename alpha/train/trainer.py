@@ -21,7 +21,7 @@ from alpha.core.tensor import Tensor
 from alpha.data import DataLoader
 from alpha.data.checks import whole_number
 from alpha.data.collate import mapped, merged
-from alpha.errors import DataError, DeviceError, OutOfMemoryError, TrainingError
+from alpha.errors import DataError, DeviceError, OutOfMemoryError, TrainingError, type_name
 from alpha.module.module import device_of
 from alpha.nn import Module
 from alpha.nn import functional as F
@@ -41,7 +41,7 @@ from alpha.train.fit import fit
 from alpha.train.interrupt import Interrupted, interrupt_between_steps
 from alpha.train.machine import Machine
 from alpha.train.metrics import as_metrics, values_of
-from alpha.train.objective import Settings, augmented, called, settings_of, several, writes
+from alpha.train.objective import METRICS_OF_STEP, Settings, augmented, called, checked, settings_of, several, writes
 from alpha.train.schedules import after_epoch, after_step, check_accepted
 from alpha.train.steps import Step, Update, evaluate_step_of, objective_of, train_step_of
 from alpha.train.trainer_memory import memory_plan, shortage
@@ -105,6 +105,8 @@ class Trainer:
         ema: the decay of an exponential mean of weights and buffers, such as 0.999. `evaluate` and the weights file of
             a run have the mean; `averaged.module` is the model that has it.
 
+    Attributes that have the names of arguments may be set; they are checked, and count from the next epoch on.
+
     Attributes:
         epoch, step: what was begun and done: `step` steps of epoch `epoch`, both from 1.
         averaged: the mean of the weights by `ema`, an `alpha.optim.swa_utils.AveragedModel`; None before the training.
@@ -142,24 +144,21 @@ class Trainer:
         **settings: Unpack[Settings],
     ) -> None:
         chosen = settings_of(settings)
-        self.precision = numerics.precision(precision or numerics.get_precision()).name  # checked first
+        self.precision = precision or numerics.get_precision()  # checked first
         self.optimizers = several("optimizer", optimizer, Optimizer)
         self.schedule = schedule
         check_accepted(self.optimizers, self.schedules, chosen["step"])
         self.model = model
         model._check_own_state("Trainer")  # and not behind the first epoch, when it is saved
-        self.optimizer = self.optimizers[0]
         self.device = get_device(device)
         self.machine = Machine(self.device)
-        self.loss = loss
         self.capture, self.resident = capture, resident
-        if chosen["step"] is not None and loss is not F.cross_entropy:
-            raise ValueError("Trainer: loss and step are both given; a step computes the loss itself")
         self.user_step, self.user_evaluate_step = chosen["step"], chosen["evaluate_step"] or chosen["step"]
+        self.loss = loss
         self.metrics = as_metrics(chosen["metrics"] or {}, self.device)
         self.accumulate, self.clip_norm = chosen["accumulate"], chosen["clip_norm"]
         self.ema, self.schedule_per = chosen["ema"], chosen["schedule_per"]
-        self.memory_mode = memory.checked(chosen["memory_mode"] or memory.name)
+        self.memory_mode = chosen["memory_mode"] or memory.name
         self.averaged: AveragedModel | None = None
         self.augment: Callable[..., Any] | None = None
         self.epoch = 0
@@ -167,6 +166,46 @@ class Trainer:
         self.place = Place()
         self.modes = Modes()
         self._updates = False  # whether a step was seen to change the weights
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute to what it may be; another value counts from the next epoch on.
+
+        Raises:
+            TypeError, ValueError: it is not what the argument of this name may be, or it cannot change any more.
+        """
+        object.__setattr__(self, name, self._checked(name, value))
+
+    def _checked(self, name: str, value: Any) -> Any:
+        now = vars(self)
+        if name == "optimizers":
+            return several("optimizer", value, Optimizer)
+        if name == "precision":
+            return numerics.precision(value).name
+        if name == "memory_mode":
+            return memory.checked(value)
+        if name == "metrics":
+            if value and now["user_step"] is not None:
+                raise ValueError(METRICS_OF_STEP)
+            return as_metrics(value, self.device)
+        if name == "loss":
+            if now["user_step"] is not None and value is not F.cross_entropy:
+                raise ValueError("Trainer: loss and step are both given; a step computes the loss itself")
+            if not callable(value):
+                raise TypeError(f"Trainer: loss is a {type_name(value)}, expected a function of outputs and targets")
+        if name == "ema" and now.get("averaged") is not None and value != now["ema"]:
+            raise ValueError(f"Trainer: ema={value}: the mean of the weights has begun with ema={now['ema']}")
+        if name == "device" and "device" in now and value not in (now[name], now[name].name):
+            raise ValueError(f"Trainer: the device stays {now['device'].name}; make another Trainer for another one")
+        return now.get(name, value) if name == "device" else checked(name, value)
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """The first optimizer; setting it sets all of them."""
+        return self.optimizers[0]
+
+    @optimizer.setter
+    def optimizer(self, value: Optimizer | Sequence[Optimizer]) -> None:
+        self.optimizers = several("optimizer", value, Optimizer)
 
     def train_epoch(self, loader: DataLoader, steps: int | None = None, report: Report | None = None) -> Result:
         """One pass over `loader`, of at most `steps` steps; the rest of the last pass if it was interrupted.
@@ -410,7 +449,10 @@ class Trainer:
         self._updates = True
 
     def _step(self, name: str, batch: Batch, make: Callable[[Batch], Step]) -> Step:
-        return self.machine.step(name, batch, (self.augment, self.averaged), make, self.capture)
+        objects = self.model, self.augment, self.averaged, self.loss, self.user_step, self.user_evaluate_step
+        # A step holds those of them that it uses, so that no other one gets the same id.
+        needs = *map(id, (*objects, *self.optimizers, *self.metrics.values())), self.clip_norm, self.accumulate
+        return self.machine.step(name, batch, (*needs, self.capture), make, self.capture)
 
     def _steps_of(self, loader: DataLoader, steps: int | None, tally: Tally) -> int:
         """Number of steps of an epoch; raises an error if it cannot begin."""
