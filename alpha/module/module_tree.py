@@ -20,7 +20,8 @@ class Tree(Hooked):
 
     _filters: ClassVar[tuple[str, ...]] = ()  # parameters of a layer that PyTorch has with channels second
     _kept_places: frozenset[str] = frozenset()  # names that are None now, whose parts will stand where they stand
-    _awaited: Mapping[str, bool] = {}  # whether it is persistent, for each Buffer in whose place there is None
+    # for each Buffer in whose place there is None, whether it is persistent; for a Parameter None
+    _awaited: Mapping[str, bool | None] = {}
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Assign an attribute; one that is a part of the model stays a part of its kind, or becomes None.
@@ -41,10 +42,10 @@ class Tree(Hooked):
             del attributes[name]  # a part comes behind those that are there, as in PyTorch
         if isinstance(current, (Parameter, Buffer, Tree)) and not (value is None or isinstance(value, Parameter)):
             value = of_the_kind_of(current, value, f"{type(self).__name__}.{name}")
-        elif value is None and isinstance(current, Buffer):
-            self._await_buffer(name, current.persistent)
+        elif value is None and isinstance(current, (Parameter, Buffer)):
+            self._await(name, current.persistent if isinstance(current, Buffer) else None)
         elif current is None and name in self._awaited and isinstance(value, Tensor):
-            value = as_buffer(value, self._awaited[name])
+            value = in_place_of_none(value, self._awaited[name], f"{type(self).__name__}.{name}")
         if isinstance(value, (Parameter, Buffer)) and isinstance(value._base_version, Origin):
             settle(value, f"{type(self).__name__}.{name}", name in self._filters)
         object.__setattr__(self, name, value)
@@ -199,6 +200,8 @@ class Tree(Hooked):
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Assign a Parameter, or None; errors as of `add_module`."""
         self._register(name, param, Parameter)
+        if param is None:
+            self._await(name, None)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Assign a Tensor as a Buffer with the same memory, or None; errors as of `add_module`.
@@ -210,10 +213,10 @@ class Tree(Hooked):
             tensor = Buffer._of(tensor, persistent)
         self._register(name, tensor, Buffer)
         if tensor is None:
-            self._await_buffer(name, persistent)
+            self._await(name, persistent)
 
-    def _await_buffer(self, name: str, persistent: bool) -> None:
-        """Note that an attribute is None in place of a Buffer: a Tensor that is assigned to it becomes one."""
+    def _await(self, name: str, persistent: bool | None) -> None:
+        """Note that an attribute is None in place of a Buffer, which a Tensor becomes there, or of a Parameter."""
         vars(self)["_awaited"] = {**self._awaited, name: persistent}
 
     def _register(self, name: str, value: Any, kind: type) -> None:
@@ -244,6 +247,18 @@ def dotted(path: str, name: str) -> str:
 def as_buffer(value: Tensor, persistent: bool) -> Tensor:
     """A Tensor as a Buffer of the same memory; a Parameter or a Buffer as it is."""
     return value if isinstance(value, (Parameter, Buffer)) else Buffer._of(value, persistent)
+
+
+def in_place_of_none(value: Tensor, persistent: bool | None, name: str) -> Tensor:
+    """The tensor that may be assigned where None stands for a Buffer, or for a Parameter; else `TypeError`."""
+    if persistent is not None:
+        return as_buffer(value, persistent)
+    if isinstance(value, Parameter):
+        return value
+    raise TypeError(
+        f"{name} is None in the place of a Parameter, which {type(value).__name__} cannot take, as it would not be "
+        "trained; assign alpha.nn.Parameter(..)"
+    )
 
 
 def of_the_kind_of(current: Parameter | Buffer | Tree, value: Any, name: str) -> Any:

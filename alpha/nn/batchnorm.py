@@ -65,6 +65,8 @@ class _BatchNorm(Resets):
     running_mean: Buffer | None
     running_var: Buffer | None
     num_batches_tracked: Buffer | None
+    weight: Parameter | None
+    bias: Parameter | None
 
     def __init__(
         self,
@@ -90,8 +92,8 @@ class _BatchNorm(Resets):
     def _make(self, weight: bool, bias: bool, tracks: bool) -> None:
         """Make the parameters and the running statistics, or None in their places."""
         shape = (self.num_features,)
-        self.weight = Parameter(init.ones(shape)) if weight else None
-        self.bias = Parameter(init.zeros(shape)) if bias else None
+        self.register_parameter("weight", Parameter(init.ones(shape)) if weight else None)
+        self.register_parameter("bias", Parameter(init.zeros(shape)) if bias else None)
         self._hold("running_mean", Buffer(init.zeros(shape)) if tracks else None)
         self._hold("running_var", Buffer(init.ones(shape)) if tracks else None)
 
@@ -406,10 +408,12 @@ class Affine(Module):
         weight, bias: (*normalized_shape), at first 1 and 0; the bias may be None.
     """
 
+    bias: Parameter | None
+
     def __init__(self, normalized_shape: int | Sequence[int], bias: bool = True) -> None:
         self.normalized_shape = shape_of_axes("Affine", normalized_shape)
         self.weight = Parameter(init.ones(self.normalized_shape))
-        self.bias = Parameter(init.zeros(self.normalized_shape)) if bias else None
+        self.register_parameter("bias", Parameter(init.zeros(self.normalized_shape)) if bias else None)
 
     def forward(self, x: Tensor, activation: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """`activation`: is applied to the result; with a bias the kernel computes ReLU, ReLU6 and leaky ReLU itself."""
@@ -431,6 +435,8 @@ class _Statistics(Module):
     """Weight, bias and running statistics of channels."""
 
     names: ClassVar[tuple[str, str]]  # of the running statistics
+    weight: Parameter | None
+    bias: Parameter | None
 
     def __init__(self, num_features: int, eps: float = 1e-5, affine: bool = True) -> None:
         name = type(self).__name__
@@ -438,8 +444,8 @@ class _Statistics(Module):
         check_eps(name, eps)
         self.eps, self.affine = eps, affine
         shape = (self.num_features,)
-        self.weight = Parameter(init.ones(shape)) if affine else None
-        self.bias = Parameter(init.zeros(shape)) if affine else None
+        self.register_parameter("weight", Parameter(init.ones(shape)) if affine else None)
+        self.register_parameter("bias", Parameter(init.zeros(shape)) if affine else None)
         for statistic, values in zip(self.names, (init.zeros(shape), init.ones(shape)), strict=True):
             setattr(self, statistic, Buffer(values))
 

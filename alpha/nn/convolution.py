@@ -70,9 +70,8 @@ class _Layer(Module):
     def _draw(self, weight: tuple[int, ...], bias: bool) -> None:
         """Draw the parameters; a fan counts the taps of one output channel of a convolution."""
         self.weight = Parameter(init.kaiming_uniform(weight))
-        self.bias = None
-        if bias:
-            self.bias = Parameter(init.bias_uniform((self.out_channels,), init.fans(weight)[0]))
+        fan_in = init.fans(weight)[0]
+        self.register_parameter("bias", Parameter(init.bias_uniform((self.out_channels,), fan_in)) if bias else None)
 
     def reset_parameters(self) -> None:
         """Draw the parameters anew, in place."""

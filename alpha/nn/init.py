@@ -322,7 +322,7 @@ class Resets(Module):
         """Keep a buffer, or None, in whose place a Tensor that is assigned later becomes one."""
         setattr(self, name, buffer)
         if buffer is None:
-            self._await_buffer(name, persistent=True)
+            self._await(name, persistent=True)
 
     def reset_running_stats(self) -> None:
         """Forget the running statistics, if there are any and the layer tracks them."""

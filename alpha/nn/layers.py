@@ -47,7 +47,9 @@ class Linear(Module):
         self.in_features = integer("Linear", "in_features", in_features, least=1)
         self.out_features = integer("Linear", "out_features", out_features, least=1)
         self.weight = Parameter(init.kaiming_uniform((self.out_features, self.in_features)))
-        self.bias = Parameter(init.bias_uniform((self.out_features,), self.in_features)) if bias else None
+        self.register_parameter(
+            "bias", Parameter(init.bias_uniform((self.out_features,), self.in_features)) if bias else None
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)
@@ -68,15 +70,16 @@ class Bilinear(Module):
         bias: (out_features,) or None.
     """
 
+    bias: Parameter | None
+
     def __init__(self, in1_features: int, in2_features: int, out_features: int, bias: bool = True) -> None:
         self.in1_features = integer("Bilinear", "in1_features", in1_features, least=1)
         self.in2_features = integer("Bilinear", "in2_features", in2_features, least=1)
         self.out_features = integer("Bilinear", "out_features", out_features, least=1)
         shape = (self.out_features, self.in1_features, self.in2_features)
         self.weight = Parameter(init.bias_uniform(shape, self.in1_features))
-        self.bias: Parameter | None = None
-        if bias:
-            self.bias = Parameter(init.bias_uniform((self.out_features,), self.in1_features))
+        drawn = Parameter(init.bias_uniform((self.out_features,), self.in1_features)) if bias else None
+        self.register_parameter("bias", drawn)
 
     def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
         return F.bilinear(input1, input2, self.weight, self.bias)

@@ -172,7 +172,7 @@ class LazyLinear(_Lazy, Linear):
         self.in_features = 0
         self.out_features = integer("LazyLinear", "out_features", out_features, least=1)
         self.weight = UninitializedParameter()
-        self.bias = UninitializedParameter() if bias else None
+        self.register_parameter("bias", UninitializedParameter() if bias else None)
 
     def _form_of(self, name: str) -> tuple[int | None, ...]:
         return (self.out_features, None) if name == "weight" else (self.out_features,)
@@ -199,8 +199,8 @@ class _LazyNorm(_Lazy, Resets):
     running_var: Buffer | None
 
     def _make(self, weight: bool, bias: bool, tracks: bool) -> None:
-        self.weight = UninitializedParameter() if weight else None
-        self.bias = UninitializedParameter() if bias else None
+        self.register_parameter("weight", UninitializedParameter() if weight else None)
+        self.register_parameter("bias", UninitializedParameter() if bias else None)
         self._hold("running_mean", UninitializedBuffer() if tracks else None)
         self._hold("running_var", UninitializedBuffer() if tracks else None)
 
@@ -321,7 +321,7 @@ class _LazyConvolution(_Lazy, _Layer):
 
     def _draw(self, weight: tuple[int, ...], bias: bool) -> None:
         self.weight = UninitializedParameter()
-        self.bias = UninitializedParameter() if bias else None
+        self.register_parameter("bias", UninitializedParameter() if bias else None)
 
     def _check(self, x: Tensor) -> None:
         check_axes(self, x, FORMS[self.rank - 1])

@@ -37,6 +37,9 @@ class LayerNorm(Resets):
         (2, 5, 8)
     """
 
+    weight: Parameter | None
+    bias: Parameter | None
+
     def __init__(
         self,
         normalized_shape: int | Sequence[int],
@@ -47,8 +50,10 @@ class LayerNorm(Resets):
         self.normalized_shape = shape_of_axes("LayerNorm", normalized_shape)
         check_eps("LayerNorm", eps)
         self.eps, self.elementwise_affine = eps, elementwise_affine
-        self.weight = Parameter(init.ones(self.normalized_shape)) if elementwise_affine else None
-        self.bias = Parameter(init.zeros(self.normalized_shape)) if elementwise_affine and bias else None
+        self.register_parameter("weight", Parameter(init.ones(self.normalized_shape)) if elementwise_affine else None)
+        self.register_parameter(
+            "bias", Parameter(init.zeros(self.normalized_shape)) if elementwise_affine and bias else None
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
@@ -70,6 +75,8 @@ class RMSNorm(Resets):
         weight: (*normalized_shape), at first 1, or None.
     """
 
+    weight: Parameter | None
+
     def __init__(
         self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True
     ) -> None:
@@ -77,7 +84,7 @@ class RMSNorm(Resets):
         if eps is not None:
             check_eps("RMSNorm", eps)
         self.eps, self.elementwise_affine = eps, elementwise_affine
-        self.weight = Parameter(init.ones(self.normalized_shape)) if elementwise_affine else None
+        self.register_parameter("weight", Parameter(init.ones(self.normalized_shape)) if elementwise_affine else None)
 
     def forward(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
@@ -101,6 +108,9 @@ class GroupNorm(Resets):
         weight, bias: (num_channels,), at first 1 and 0, or None.
     """
 
+    weight: Parameter | None
+    bias: Parameter | None
+
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, *, bias: bool = True
     ) -> None:
@@ -110,8 +120,8 @@ class GroupNorm(Resets):
             raise ValueError(f"GroupNorm: num_channels={num_channels} is no multiple of num_groups={num_groups}")
         check_eps("GroupNorm", eps)
         self.eps, self.affine = eps, affine
-        self.weight = Parameter(init.ones((self.num_channels,))) if affine else None
-        self.bias = Parameter(init.zeros((self.num_channels,))) if affine and bias else None
+        self.register_parameter("weight", Parameter(init.ones((self.num_channels,))) if affine else None)
+        self.register_parameter("bias", Parameter(init.zeros((self.num_channels,))) if affine and bias else None)
 
     def forward(self, x: Tensor) -> Tensor:
         if isinstance(x, Tensor) and x.shape[-1:] != (self.num_channels,):
@@ -130,6 +140,9 @@ class _InstanceNorm(Resets):
     running_mean: Buffer | None
     running_var: Buffer | None
     fewest: ClassVar[int] = 1  # channels; a lazy layer has 0 before its first forward
+
+    weight: Parameter | None
+    bias: Parameter | None
 
     def __init__(
         self,
@@ -153,8 +166,8 @@ class _InstanceNorm(Resets):
     def _make(self, weight: bool, bias: bool, tracks: bool) -> None:
         """Make the parameters and the running statistics, or None in their places."""
         shape = (self.num_features,)
-        self.weight = Parameter(init.ones(shape)) if weight else None
-        self.bias = Parameter(init.zeros(shape)) if bias else None
+        self.register_parameter("weight", Parameter(init.ones(shape)) if weight else None)
+        self.register_parameter("bias", Parameter(init.zeros(shape)) if bias else None)
         self._hold("running_mean", Buffer(init.zeros(shape)) if tracks else None)
         self._hold("running_var", Buffer(init.ones(shape)) if tracks else None)
 

@@ -325,6 +325,8 @@ class _Cell(Module):
 
     kind: str
     nonlinearity: str = "tanh"
+    bias_ih: Parameter | None
+    bias_hh: Parameter | None
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
         name = type(self).__name__
@@ -337,8 +339,8 @@ class _Cell(Module):
 
         self.weight_ih, self.weight_hh = made(width, self.input_size), made(width, self.hidden_size)
         self.bias = bias
-        self.bias_ih = made(width) if bias else None
-        self.bias_hh = made(width) if bias else None
+        self.register_parameter("bias_ih", made(width) if bias else None)
+        self.register_parameter("bias_hh", made(width) if bias else None)
 
     def forward(self, x: Tensor, hx: Any = None) -> Any:
         """The next state: h, or of an LSTM (h, c).

@@ -60,6 +60,14 @@ class MultiheadAttention(Module):
 
     _uncalled = ("_apply", "_reset_parameters")
 
+    in_proj_weight: Parameter | None
+    q_proj_weight: Parameter | None
+    k_proj_weight: Parameter | None
+    v_proj_weight: Parameter | None
+    in_proj_bias: Parameter | None
+    bias_k: Parameter | None
+    bias_v: Parameter | None
+
     def __init__(
         self,
         embed_dim: int,
@@ -84,15 +92,15 @@ class MultiheadAttention(Module):
         packed = self.kdim == self.vdim == E
         shapes = {"in": (3 * E, E)} if packed else {"q": (E, E), "k": (E, self.kdim), "v": (E, self.vdim)}
         weights = {part: Parameter(init.xavier_uniform(shape)) for part, shape in shapes.items()}
-        self.in_proj_weight, self.q_proj_weight = weights.get("in"), weights.get("q")
-        self.k_proj_weight, self.v_proj_weight = weights.get("k"), weights.get("v")
-        self.in_proj_bias = Parameter(init.zeros((3 * E,))) if bias else None
+        for part in ("in", "q", "k", "v"):
+            self.register_parameter(f"{part}_proj_weight", weights.get(part))
+        self.register_parameter("in_proj_bias", Parameter(init.zeros((3 * E,))) if bias else None)
         self.out_proj = Linear(E, E, bias=bias)
         if self.out_proj.bias is not None:
             self.out_proj.bias = Parameter(init.zeros((E,)))
-        self.bias_k = self.bias_v = None
-        if add_bias_kv:  # with fans of E, as PyTorch counts those of (1, 1, E)
-            self.bias_k, self.bias_v = (Parameter(rng.normal((1, 1, E), 0.0, 1 / math.sqrt(E))) for _ in range(2))
+        for name in ("bias_k", "bias_v"):  # with fans of E, as PyTorch counts those of (1, 1, E)
+            drawn = Parameter(rng.normal((1, 1, E), 0.0, 1 / math.sqrt(E))) if add_bias_kv else None
+            self.register_parameter(name, drawn)
 
     def forward(
         self,

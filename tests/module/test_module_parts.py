@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -141,3 +142,43 @@ def test_parts_under_pytorchs_private_names() -> None:
             del net._parameters[name]
     with pytest.raises(TypeError, match="scale"):
         net._parameters["scale"] = 3
+
+
+SWITCHES = ("bias", "affine", "elementwise_affine")
+SWITCHED = [
+    kind
+    for name, kind in sorted(vars(nn).items())
+    if inspect.isclass(kind) and issubclass(kind, nn.Module) and {*SWITCHES} & {*inspect.signature(kind).parameters}
+]
+
+
+@pytest.mark.parametrize("kind", SWITCHED, ids=lambda kind: kind.__name__)
+def test_a_layer_without_a_parameter_takes_no_tensor_in_its_place(kind: type[nn.Module]) -> None:
+    """Training would leave it as it is."""
+    known = inspect.signature(kind).parameters
+    needed = [4 for part in known.values() if part.default is part.empty and part.kind is part.POSITIONAL_OR_KEYWORD]
+    full, bare = kind(*needed), kind(*needed, **dict.fromkeys({*SWITCHES} & {*known}, False))
+    names = {name for name, value in vars(full).items() if isinstance(value, nn.Parameter)}
+    for name in names:
+        if vars(bare).get(name, ...) is None:
+            with pytest.raises(TypeError, match=rf"\.{name} is None in the place of a Parameter"):
+                setattr(bare, name, alpha.zeros(4))
+            assert getattr(bare, name) is None
+            setattr(bare, name, nn.Parameter(alpha.zeros(4)))
+    assert [name for name, _ in full.named_parameters(recurse=False) if vars(bare).get(name) is not None] == [
+        name for name, _ in bare.named_parameters(recurse=False)
+    ]
+
+
+def test_none_in_the_place_of_a_parameter() -> None:
+    net = nn.Module()
+    net.register_parameter("first", None)
+    net.second = nn.Parameter([1.0])
+    net.second = None
+    net.third = None
+    for name in ("first", "second"):
+        with pytest.raises(TypeError, match=rf"{name} is None in the place of a Parameter, which Tensor cannot"):
+            setattr(net, name, alpha.ones(1))
+        setattr(net, name, 3.0)  # no tensor, and so nothing that is trained by mistake
+    net.third = alpha.ones(1)
+    assert not list(net.parameters())

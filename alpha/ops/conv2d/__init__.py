@@ -241,22 +241,23 @@ class Convolution(RectifierFunction):
         return False
 
     def half_of_gradient(self) -> Given:
-        """The fp16 copy of the gradient of Y that is of use: none, one beside it, or one in its place.
+        """The fp16 copy of the gradient of Y that is of use, where it can be read: none, or beside it, or in its place.
 
         A copy can be in its place if the function that asks is the only one that gives a part of it, and nobody else
         reads it.
         """
         beside = Given.HALF if self.reads_half else Given.MAGNITUDE
         dX, dW, db = self.needs_input_grad
-        if not self.can_read_half or db or not self._saved:
+        if db or not self._saved:
             return beside
         if self.recorded_uses != 1 or self.hooks or self.gradient_is_seen:
             return beside
         X, W = self._saved[:2]
         if isinstance(W, np.ndarray):
             return beside
-        of_X = Given.MAGNITUDE if X is None else self.magnitudes.given(X)
-        of_X = of_X if self.half is None else Given.HALF_ALONE
+        of_X = Given.HALF_ALONE
+        if self.half is None:
+            of_X = Given.MAGNITUDE if X is None else self.magnitudes.knows(X, W)[0]
         alone = needs_half_of_gradient(self.s, W.device, self.precision, of_X, (dX, dW))
         return Given.HALF_ALONE if alone else beside
 

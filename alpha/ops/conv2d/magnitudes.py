@@ -85,16 +85,13 @@ class Magnitudes:
 
     def knows(self, a: Array, b: Array) -> Known:
         """The things that were computed or noted of each of the two arrays."""
-        return self.given(a), self.given(b)
-
-    def given(self, array: Array) -> Given:
-        """The most that was computed or noted of an array."""
-        magnitude = self._found.get(ref(array))
-        if magnitude is None:
-            return Given.NOTHING
-        if magnitude.half is None:
-            return Given.MAGNITUDE
-        return Given.HALF_ALONE if type(array) is HalfAlone else Given.HALF
+        of_a, of_b = self._found.get(ref(a)), self._found.get(ref(b))
+        half_a = Given.HALF_ALONE if type(a) is HalfAlone else Given.HALF
+        half_b = Given.HALF_ALONE if type(b) is HalfAlone else Given.HALF
+        return (
+            Given.NOTHING if of_a is None else Given.MAGNITUDE if of_a.half is None else half_a,
+            Given.NOTHING if of_b is None else Given.MAGNITUDE if of_b.half is None else half_b,
+        )
 
     def __enter__(self) -> Magnitudes:
         self._outer = _current.set(self)
@@ -181,14 +178,12 @@ def with_magnitude(result: Array, found: dict[str, Array]) -> Array:
     return result
 
 
-def gradient_of(found: dict[str, Array], like: Array) -> Array:
-    """The gradient "dX" with what a kernel has found of it besides, or its copy alone if that is what was made.
+def made_alone(found: dict[str, Array], like: Array) -> HalfAlone:
+    """The fp16 copy that a kernel has made in place of a result.
 
     Args:
-        like: an array of the device, shape and dtype of dX.
+        like: an array of the device, shape and dtype of the result.
     """
-    if "dX" in found:
-        return with_magnitude(found["dX"], found)
     magnitude = found["magnitude"]
     magnitude.half, magnitude.limit = found["half"], True
     return HalfAlone(like, magnitude)

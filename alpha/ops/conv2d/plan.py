@@ -198,14 +198,16 @@ def named_operands(
     p: Plan, operator: str, operands: tuple[Array, Array], bias: Array | None, slope: float
 ) -> dict[str, Any]:
     """Arrays and numbers with which a plan is launched, by name. Arrays begin at multiples of 16 bytes."""
-    both = tuple(zip(OPERANDS[operator], operands, strict=True))
-    named: dict[str, Any] = {name: operand for name, operand in both if type(operand) is not HalfAlone}
-    named["slope"] = slope
+    first, second = OPERANDS[operator]
+    named: dict[str, Any] = {first: operands[0], second: operands[1], "slope": slope}
+    for name in (first, second):
+        if type(named[name]) is HalfAlone:
+            del named[name]
     if bias is not None:
         named["bias"] = bias
     if p.facts.get("scales"):
         named["absmax_a"], named["absmax_b"] = absmax(*operands)
-        for name, magnitude in zip(OPERANDS[operator], (named["absmax_a"], named["absmax_b"]), strict=True):
+        for name, magnitude in ((first, named["absmax_a"]), (second, named["absmax_b"])):
             if magnitude.half is not None and IN_FP16[name] not in p.workspaces:  # which are made there
                 named[IN_FP16[name]] = magnitude.half
     return named

@@ -84,7 +84,7 @@ class FunctionLayer(Module):
             if argument.annotation != "None":
                 setattr(self, name, value)
             if argument.annotation == "Tensor | None" and value is None:
-                self._await_buffer(name, persistent=True)
+                self._await(name, persistent=True)
 
     def extra_repr(self) -> str:
         """Returns the arguments, but no switch such as `inplace` that has its default."""

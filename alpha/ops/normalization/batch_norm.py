@@ -185,16 +185,16 @@ class BatchNorm(Function):
                 bias, sign = last[0], FROM_X
         numbers = {"eps": self.eps, "smallest": SMALLEST_WEIGHT if self.keeps_output else 0.0}
         arrays = {"mean": self.mean, "var": self.var, "weight": weight, "bias": bias}
-        needs_magnitude = self._half_of_gradient() >= Given.HALF
-        return RectifierStep(rectifier, sign, maps, arrays | numbers, needs_magnitude=needs_magnitude)
-
-    def _half_of_gradient(self) -> Given:
-        """The fp16 copy of the gradient of X that the convolution in front of this reads."""
-        before = self.edges[0]
-        return before.half_of_gradient() if isinstance(before, Convolution) else Given.MAGNITUDE
+        return RectifierStep(
+            rectifier, sign, maps, arrays | numbers, needs_magnitude=getattr(self.edges[0], "can_read_half", False)
+        )
 
     def backward(self, dY: Array) -> Any:
-        token = HALVES.set(self._half_of_gradient())
+        before = self.edges[0]
+        wanted = Given.MAGNITUDE
+        if isinstance(before, Convolution) and before.can_read_half:
+            wanted = before.half_of_gradient()
+        token = HALVES.set(wanted)
         try:
             if self.keeps_output:
                 kept, weight, bias = self._kept_output()

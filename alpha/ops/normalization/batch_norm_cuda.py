@@ -15,7 +15,7 @@ from alpha.autograd.memory_mode import SMALLEST_WEIGHT
 from alpha.core.numerics import FLOAT32
 from alpha.core.primitive import Array
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArguments
-from alpha.ops.conv2d.magnitudes import found_beside, gradient_of, magnitude_parts, with_magnitude
+from alpha.ops.conv2d.magnitudes import found_beside, made_alone, magnitude_parts, with_magnitude
 from alpha.ops.conv2d.problem import Given
 from alpha.ops.kernel.casts import CUDA_TYPES, HalfAlone, require_float32, require_same_float, vector_width
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, ScalarArg, State
@@ -229,7 +229,8 @@ def _kept(Y: Array | HalfAlone) -> tuple[Array, Array | None]:
 
 def _gradients(found: dict[str, Array], dY: Array) -> tuple[Array, Array, Array]:
     """dX, with what the kernel has found of it or as its copy alone, dweight and dbias."""
-    return gradient_of(found, dY), found["dw"], found["db"]
+    dX = with_magnitude(found["dX"], found) if "dX" in found else made_alone(found, dY)
+    return dX, found["dw"], found["db"]
 
 
 def _half(shape: tuple[int, ...], beside: str = "") -> dict[str, Buffer]:

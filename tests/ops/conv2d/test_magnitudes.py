@@ -402,7 +402,7 @@ def test_who_reads_the_magnitude_of_an_array() -> None:
     assert found["magnitude"] == {
         "magnitudes.magnitude_of",
         *("__init__.conv2d", "__init__.backward"),  # a keyword, and the gradient that backward is given
-        *("magnitudes.with_magnitude", "magnitudes.gradient_of"),  # and with the copies in fp16:
+        *("magnitudes.with_magnitude", "magnitudes.made_alone"),  # and with the copies in fp16:
         *("batch_norm_cuda.plan_apply", "batch_norm_cuda.plan_gradients", "batch_norm_cuda.plan_begun"),
         *("batch_norm_cuda._half", "batch_norm_cuda._input_gradient"),
         *("magnitudes.drop_half", "magnitudes.half_alone", "__init__._keep_half_alone"),
