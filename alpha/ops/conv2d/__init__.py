@@ -246,20 +246,14 @@ class Convolution(RectifierFunction):
         A copy can be in its place if the function that asks is the only one that gives a part of it, and nobody else
         reads it.
         """
-        beside = Given.HALF if self.reads_half else Given.MAGNITUDE
-        dX, dW, db = self.needs_input_grad
-        if db or not self._saved:
-            return beside
-        if self.recorded_uses != 1 or self.hooks or self.gradient_is_seen:
-            return beside
-        X, W = self._saved[:2]
-        if isinstance(W, np.ndarray):
-            return beside
-        of_X = Given.HALF_ALONE
-        if self.half is None:
-            of_X = Given.MAGNITUDE if X is None else self.magnitudes.knows(X, W)[0]
-        alone = needs_half_of_gradient(self.s, W.device, self.precision, of_X, (dX, dW))
-        return Given.HALF_ALONE if alone else beside
+        is_shared = self.recorded_uses != 1 or self.hooks or self.gradient_is_seen or self.needs_input_grad[2]
+        if self._saved and not is_shared and self._reads_half_of_gradient(*self._saved[:2]):
+            return Given.HALF_ALONE
+        return Given.HALF if self.reads_half else Given.MAGNITUDE
+
+    def _reads_half_of_gradient(self, X: Array | None, W: Array) -> bool:
+        """True if the gradients of X and W read a copy of the gradient of Y alone, and save time by it."""
+        return False
 
     def _save_once(self, inputs: Sequence[Tensor | None], Y: Array) -> None:
         source = None if inputs[0] is None else inputs[0]._node
@@ -361,6 +355,15 @@ class Conv2d(Convolution):
     def _reads_half_again(self, X: Array) -> bool:
         of_dY = self.reads_half and self.has_statistics  # which a batch normalisation behind will write
         return needs_half_alone(self.s, X.device, self.precision, of_dY)
+
+    def _reads_half_of_gradient(self, X: Array | None, W: Array) -> bool:
+        if isinstance(W, np.ndarray):
+            return False
+        of_X = Given.HALF_ALONE
+        if self.half is None:
+            of_X = Given.MAGNITUDE if X is None else self.magnitudes.knows(X, W)[0]
+        dX, dW, _ = self.needs_input_grad
+        return needs_half_of_gradient(self.s, W.device, self.precision, of_X, (dX, dW))
 
 
 class ConvTranspose2d(Convolution):

@@ -123,6 +123,17 @@ def a_write(model: Pair, x: Tensor, w: Tensor) -> list[Tensor]:
     return model.gradients()
 
 
+def a_transposed_convolution(model: Pair, x: Tensor, w: Tensor) -> list[Tensor]:
+    transposed = nn.ConvTranspose2d(16, 16, 3, padding=1, bias=False)
+    with alpha.no_grad():
+        transposed.weight.copy_(alpha.tensor(model.convs[0].weight.numpy()))
+    transposed = transposed.to(x.device)
+    transposed = transposed.double() if x.dtype == np.float64 else transposed
+    model.rest(nn.conv_batch_norm(transposed, model.norms[0], x), w).backward()
+    assert transposed.weight.grad is not None
+    return [*model.gradients(), transposed.weight.grad]
+
+
 Program = Callable[[Pair, Tensor, Tensor], list[Tensor]]
 CASES: list[tuple[Program, int]] = [  # and the number of gradients that are copies alone
     (nobody_else, 2),
@@ -137,6 +148,7 @@ CASES: list[tuple[Program, int]] = [  # and the number of gradients that are cop
     (a_second_reader, 1),
     (a_pass_that_begins_there, 1),
     (a_write, 1),
+    (a_transposed_convolution, 1),  # whose own gradient has a copy beside it
 ]
 
 
