@@ -187,9 +187,8 @@ class Plan:
         earlier = self.launches[: self.launches.index(launch)]
         known = {argument.name for step in earlier for argument in step.arguments if _is_array(argument)}
         made = self.made - (known & self.workspaces.keys())
-        sizes = {
-            a.name: arrays[a.name].nbytes for a in launch.arguments if _is_array(a) and arrays.get(a.name) is not None
-        }
+        counted = [a.name for a in launch.arguments if _is_array(a) and not getattr(a, "rarely", False)]
+        sizes = {name: arrays[name].nbytes for name in counted if arrays.get(name) is not None}
         written = sum(nbytes for name, nbytes in sizes.items() if name in made)
         return launch.does._replace(read=sum(sizes.values()) - written, written=written)
 
@@ -222,11 +221,13 @@ class ArrayArg:
 
     Attributes:
         updated: whether the kernel writes it, though it is neither made by the plan nor named Y.
+        rarely: whether the kernel reads it in rare cases alone, so that its bytes are not counted.
     """
 
     name: str
     optional: bool = False
     updated: bool = False
+    rarely: bool = False
 
 
 @dataclass(frozen=True)

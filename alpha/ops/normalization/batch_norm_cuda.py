@@ -35,6 +35,7 @@ from alpha.ops.kernel.sums import MEETING_STATE, column_block, column_splits
 
 LIMIT_STATE = State(lambda: np.zeros(2, np.uint32))  # in which blocks that find a limit of a gradient meet
 MERGE = 2, 256  # a block that merges parts: channels, lanes
+DEVIATING = ArrayArg("X", rarely=True)  # read if squared deviations are too large for a float
 RUNNING = *[ArrayArg(name, True, updated=True) for name in ("running_mean", "running_var")], ScalarArg("momentum")
 
 
@@ -274,7 +275,7 @@ def plan_statistics(R: int, C: int, dtype: np.dtype[Any], vector: int, num_sms: 
             "merge_statistics",
             -(-C // MERGE[0]),
             MERGE,
-            (*map(ArrayArg, ("mean", "var", "part", "X")), *RUNNING, R, C, rows, splits, *arguments),
+            (*map(ArrayArg, ("mean", "var", "part")), DEVIATING, *RUNNING, R, C, rows, splits, *arguments),
             macros,
         ),
     )
@@ -299,7 +300,7 @@ def plan_merge(R: int, C: int, dtype: np.dtype[Any], vector: int, parts: int, li
         "merge_counted_statistics",
         -(-C // MERGE[0]),
         MERGE,
-        (*map(ArrayArg, ("mean", "var", "part", "counts", "X")), *RUNNING, R, C, parts, *arguments),
+        (*map(ArrayArg, ("mean", "var", "part", "counts")), DEVIATING, *RUNNING, R, C, parts, *arguments),
         macros | _macros(dtype, vector),
     )
     return Plan("merge_counted_statistics", (launch,), {**_numbers(C, "mean", "var"), **outputs})

@@ -19,6 +19,7 @@ from alpha.ops.conv2d.plan import compute, cuda_target, plan_configuration
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, ConvProblem, Epilogue
 from alpha.ops.conv2d.select.table import CONFIGURATIONS
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, Table
+from alpha.ops.normalization.batch_norm_cuda import plan_statistics
 from alpha.runtime.cuda.cuda_device import CudaDevice
 
 LAYER = make(64, (8, 8), (64, 64), (3, 3), p=(1, 1))
@@ -107,3 +108,14 @@ def test_tables_are_made_once() -> None:
     renamed = launch.renamed({"largest": "other"})
     assert renamed.arguments[0] == ArrayArg("other")
     assert renamed.arguments[1] is launch.arguments[1]
+
+
+def test_bytes_of_arrays_that_are_read_in_rare_cases() -> None:
+    """Statistics are merged without X, unless squared deviations overflow."""
+    R, C = 4096, 64
+    made = plan_statistics(R, C, FLOAT32, 4, 8)
+    arrays = {"X": np.zeros((R, C), np.float32), "part": np.zeros(made.workspaces["part"].shape, np.float32)}
+    arrays |= {name: np.zeros(buffer.shape, np.float32) for name, buffer in made.outputs.items()}
+    first, merge = (made.work(launch, arrays) for launch in made.launches)
+    assert (first.read, first.written) == (arrays["X"].nbytes, arrays["part"].nbytes)
+    assert (merge.read, merge.written) == (arrays["part"].nbytes, arrays["mean"].nbytes + arrays["var"].nbytes)
