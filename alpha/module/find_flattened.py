@@ -44,6 +44,7 @@ def find_flattened(model: Module, *args: Any, **kwargs: Any) -> KnownMaps:
     found = KnownMaps({}, {})
     made: dict[int, list[str]] = {}  # by the nodes of outputs of linear layers, and of those behind them
     ran: set[str] = set()
+    reordered: set[str] = set()  # layers that take maps whose axes were permuted, and are not in PyTorch's order
     kept: list[Any] = []  # outputs, whose nodes keep their addresses
     was_training = {id(module): module.training for module in model.modules()}
     frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
@@ -67,6 +68,8 @@ def find_flattened(model: Module, *args: Any, **kwargs: Any) -> KnownMaps:
             and (shape := _flattened_in(node, x.shape)) is not None
         ):
             found.flattened[names[id(module)]] = shape
+        elif x.ndim > 1 and _is_reordered(node, x.shape):
+            reordered.add(names[id(module)])
 
     def after(module: Module, inputs: tuple[Any, ...], output: Any) -> None:
         if isinstance(output, Tensor) and output._node is not None and output.ndim == 2:
@@ -99,7 +102,7 @@ def find_flattened(model: Module, *args: Any, **kwargs: Any) -> KnownMaps:
         for name, shape in maps.items():
             remember(model, name, shape, bool(makes))
     open_names = {layer_of(name) or name for name in [*unclear, *unturned]}
-    settled = ran - found.flattened.keys() - found.unflattened.keys() - open_names
+    settled = ran - found.flattened.keys() - found.unflattened.keys() - open_names - reordered
     for name in may_be_flattened(model).keys() & settled:
         remember(model, name, ())
     if unclear:
@@ -141,6 +144,12 @@ def _inputs_of(node: Any) -> Iterator[tuple[Any, Shape]]:
 
 def _flattened_in(node: Any, shape: Shape) -> Shape | None:
     """The map (C, H, W) that is flattened in the last axis of what a node gives, or None."""
+    found = _flattening(node, shape)
+    return None if found is None else _merged(*found)
+
+
+def _flattening(node: Any, shape: Shape) -> tuple[Any, Shape, Shape] | None:
+    """The reshape that makes the features of a node: what it is given, the shape of this, and of its result."""
     waiting, seen = [(node, shape)], set()
     while waiting:
         current, shape = waiting.pop()
@@ -152,9 +161,30 @@ def _flattened_in(node: Any, shape: Shape) -> Shape | None:
             if form[-1:] == shape[-1:]:  # only the axes before the features are others
                 waiting += [] if isinstance(source, Tensor) else [(source, form)]
                 continue
-            return _merged(source, form, shape)
+            return source, form, shape
         waiting += [(edge, shape) for edge in _same(current, shape)]
     return None
+
+
+def _is_reordered(node: Any, shape: Shape) -> bool:
+    """True if a map is flattened whose axes were permuted, but not its channels moved to the first place."""
+    found = _flattening(node, shape)
+    if found is None:
+        return False
+    waiting, seen = [found[:2]], set()
+    while waiting:
+        current, form = waiting.pop()
+        if isinstance(current, Tensor) or id(current) in seen:
+            continue
+        seen.add(id(current))
+        if current.name == "Permute":
+            _, *axes = zip(form, current.pieces[0].source.strides, strict=True)
+            strides = [stride for n, stride in axes if n > 1]
+            return strides != [1, *sorted(strides, reverse=True)[:-1]]
+        if current.name == "Reshape":
+            waiting += _inputs_of(current)
+        waiting += [(edge, form) for edge in _same(current, form)]
+    return False
 
 
 # operators whose axes are others than those of a map that they are given

@@ -44,11 +44,17 @@ class Tree(Hooked):
             value = of_the_kind_of(current, value, f"{type(self).__name__}.{name}")
         elif value is None and isinstance(current, (Parameter, Buffer)):
             self._await(name, current.persistent if isinstance(current, Buffer) else None)
-        elif current is None and name in self._awaited and isinstance(value, Tensor):
+        elif current is None and value is not None and name in self._awaited:
             value = in_place_of_none(value, self._awaited[name], f"{type(self).__name__}.{name}")
         if isinstance(value, (Parameter, Buffer)) and isinstance(value._base_version, Origin):
             settle(value, f"{type(self).__name__}.{name}", name in self._filters)
         object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        """Delete an attribute; nothing is known of its name any more."""
+        object.__delattr__(self, name)
+        if name in self._awaited:
+            vars(self)["_awaited"] = {awaited: kind for awaited, kind in self._awaited.items() if awaited != name}
 
     if not TYPE_CHECKING:  # which would take every attribute to be there
 
@@ -249,15 +255,15 @@ def as_buffer(value: Tensor, persistent: bool) -> Tensor:
     return value if isinstance(value, (Parameter, Buffer)) else Buffer._of(value, persistent)
 
 
-def in_place_of_none(value: Tensor, persistent: bool | None, name: str) -> Tensor:
-    """The tensor that may be assigned where None stands for a Buffer, or for a Parameter; else `TypeError`."""
+def in_place_of_none(value: Any, persistent: bool | None, name: str) -> Any:
+    """The value that may be assigned where None stands for a Buffer, or for a Parameter; else `TypeError`."""
     if persistent is not None:
-        return as_buffer(value, persistent)
+        return as_buffer(value, persistent) if isinstance(value, Tensor) else value
     if isinstance(value, Parameter):
         return value
     raise TypeError(
         f"{name} is None in the place of a Parameter, which {type(value).__name__} cannot take, as it would not be "
-        "trained; assign alpha.nn.Parameter(..)"
+        "trained; assign alpha.nn.Parameter(..), or delete the attribute before"
     )
 
 

@@ -34,7 +34,7 @@ class Machine:
         ranks: the processes that train together.
         residents: the data sets that lie on the device.
         trained, tested: what the steps of training, and those of evaluation, have counted.
-        steps: those that were made, by name, where batches come from, and what else they depend on.
+        steps: those that were made, by name and where batches come from, each behind what else it depends on.
     """
 
     def __init__(self, device: Device) -> None:
@@ -42,7 +42,7 @@ class Machine:
         self.ranks = Ranks(device)
         self.residents = Residents(device, self.ranks.memory)
         self.trained, self.tested = Tally(device), Tally(device)
-        self.steps: dict[tuple[Any, ...], Step] = {}
+        self.steps: dict[tuple[Any, ...], tuple[tuple[Any, ...], Step]] = {}
         self._compiled: WeakKeyDictionary[Callable[..., None], set[Hashable]] = WeakKeyDictionary()  # by the step
 
     def share(self, loader: DataLoader, training: bool, resident: bool | None) -> AbstractContextManager[None]:
@@ -59,7 +59,7 @@ class Machine:
     def _drop_residents(self) -> None:
         """Forget data sets on the device that the program has dropped, and the steps that take batches of them."""
         for gone in self.residents.drop():
-            self.steps = {key: step for key, step in self.steps.items() if key[1] != gone.batch}
+            self.steps = {key: made for key, made in self.steps.items() if key[1] != gone.batch}
 
     def step(
         self, name: str, batch: Batch, needs: tuple[Any, ...], make: Callable[[Batch], Step], captured: bool | None
@@ -67,14 +67,16 @@ class Machine:
         """The step of this name that takes its batches from `batch`, one for all loaders of a data set.
 
         Args:
-            needs: what else it depends on.
+            needs: the objects and numbers on which it depends besides. A step of others is forgotten.
             captured: see `Trainer`.
         """
-        key = name, batch, *needs, self.ranks.before_last
-        if key not in self.steps:
+        key, needs = (name, batch, self.ranks.before_last), (*needs, captured)
+        before, step = self.steps.get(key, ((), None))
+        if step is None or len(before) != len(needs) or not all(map(_is_same, before, needs)):
             step = make(batch)
-            self.steps[key] = step if captured is False else capture(strict=captured is True)(step)
-        return self.steps[key]
+            step = step if captured is False else capture(strict=captured is True)(step)
+            self.steps[key] = needs, step
+        return step
 
     def adder(self, tally: Tally) -> Callable[[Tensor, Any, Any, int, bool], None]:
         """Function that counts a batch: on the cpu it also reads the result, which costs nothing there."""
@@ -93,3 +95,8 @@ class Machine:
                     if config.DEBUG.flag():
                         print(f"alpha: {error}", file=sys.stderr)
         return runs
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    """True for one object, or equal numbers."""
+    return a is b or (isinstance(a, (int, float)) and isinstance(b, (int, float)) and a == b)

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack  # of typing from Python 3.11 on
 
 Report = Callable[[int, float], None]
+FIXED = "model", "device", "user_step", "user_evaluate_step"  # for a Trainer's life
 READ_EVERY = 10  # steps; metrics come from the device without a wait, but some steps later
 
 
@@ -105,7 +106,9 @@ class Trainer:
         ema: the decay of an exponential mean of weights and buffers, such as 0.999. `evaluate` and the weights file of
             a run have the mean; `averaged.module` is the model that has it.
 
-    Attributes that have the names of arguments may be set; they are checked, and count from the next epoch on.
+    Between epochs the attributes `optimizer`, `loss`, `schedule`, `precision`, `capture`, `resident`, `metrics`,
+    `accumulate`, `clip_norm`, `ema`, `schedule_per` and `memory_mode` may be set to what the arguments may be; the next
+    epoch or evaluation has them. Model, device and steps of one's own stay: another Trainer takes others.
 
     Attributes:
         epoch, step: what was begun and done: `step` steps of epoch `epoch`, both from 1.
@@ -168,35 +171,44 @@ class Trainer:
         self._updates = False  # whether a step was seen to change the weights
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute to what it may be; another value counts from the next epoch on.
+        """Set an attribute to what it may be.
 
         Raises:
             TypeError, ValueError: it is not what the argument of this name may be, or it cannot change any more.
         """
-        object.__setattr__(self, name, self._checked(name, value))
+        value = self._checked(name, value)
+        if name in ("optimizers", "loss"):
+            object.__setattr__(self, "_updates", False)
+        object.__setattr__(self, name, value)
 
     def _checked(self, name: str, value: Any) -> Any:
         now = vars(self)
+        if name in FIXED and name in now and value is not now[name]:
+            raise ValueError(f"Trainer: {name} stays as it is; make another Trainer for another one")
+        if name in ("evaluate_step", "settings") or (name == "step" and callable(value)):
+            raise ValueError(f"Trainer: {name} is an argument alone; make another Trainer for another one")
         if name == "optimizers":
             return several("optimizer", value, Optimizer)
+        if name == "schedule" and value is not None:
+            several(name, value, LRScheduler)
         if name == "precision":
-            return numerics.precision(value).name
+            return numerics.precision(value or numerics.get_precision()).name
         if name == "memory_mode":
-            return memory.checked(value)
+            return memory.checked(value or memory.name)
+        if name in ("capture", "resident") and value not in (None, False, True):
+            raise TypeError(f"Trainer: {name} is {value!r}, expected True, False or None")
         if name == "metrics":
-            if value and now["user_step"] is not None:
+            if value and now.get("user_step") is not None:
                 raise ValueError(METRICS_OF_STEP)
-            return as_metrics(value, self.device)
+            return as_metrics(value or {}, self.device)
         if name == "loss":
-            if now["user_step"] is not None and value is not F.cross_entropy:
+            if now.get("user_step") is not None and value is not F.cross_entropy:
                 raise ValueError("Trainer: loss and step are both given; a step computes the loss itself")
             if not callable(value):
                 raise TypeError(f"Trainer: loss is a {type_name(value)}, expected a function of outputs and targets")
         if name == "ema" and now.get("averaged") is not None and value != now["ema"]:
             raise ValueError(f"Trainer: ema={value}: the mean of the weights has begun with ema={now['ema']}")
-        if name == "device" and "device" in now and value not in (now[name], now[name].name):
-            raise ValueError(f"Trainer: the device stays {now['device'].name}; make another Trainer for another one")
-        return now.get(name, value) if name == "device" else checked(name, value)
+        return checked(name, value)
 
     @property
     def optimizer(self) -> Optimizer:
@@ -284,7 +296,7 @@ class Trainer:
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         feed = self.machine.feed(loader, self.resident)
-        return feed, self._step("train", feed.batch, self._train_step)
+        return feed, self._made_step(feed.batch)
 
     def evaluate(self, loader: DataLoader) -> Result:
         """Loss, accuracy and metrics over every sample of `loader`, each counted once.
@@ -314,7 +326,7 @@ class Trainer:
         self._evaluated().eval()
         self._set_augmentation(training=False)
         feed = self.machine.feed(loader, self.resident)
-        step = self._step("evaluate", feed.batch, self._evaluate_step)
+        step = self._made_evaluate_step(feed.batch)
         with no_grad(), numerics.precision(self.precision), at_epoch(loader, max(0, self.epoch - 1)):
             total = self._steps_of(loader, None, tally)
             self._compile(feed, total, step)
@@ -448,11 +460,15 @@ class Trainer:
             )
         self._updates = True
 
-    def _step(self, name: str, batch: Batch, make: Callable[[Batch], Step]) -> Step:
-        objects = self.model, self.augment, self.averaged, self.loss, self.user_step, self.user_evaluate_step
-        # A step holds those of them that it uses, so that no other one gets the same id.
-        needs = *map(id, (*objects, *self.optimizers, *self.metrics.values())), self.clip_norm, self.accumulate
-        return self.machine.step(name, batch, (*needs, self.capture), make, self.capture)
+    def _made_step(self, batch: Batch) -> Step:
+        """The step that trains on a batch."""
+        needs = self.augment, self.averaged, self.loss, *self.optimizers, self.clip_norm, self.accumulate
+        return self.machine.step("train", batch, needs, self._train_step, self.capture)
+
+    def _made_evaluate_step(self, batch: Batch) -> Step:
+        """The step that evaluates a batch."""
+        needs = self.augment, self._evaluated(), self.loss, *self.metrics.values()
+        return self.machine.step("evaluate", batch, needs, self._evaluate_step, self.capture)
 
     def _steps_of(self, loader: DataLoader, steps: int | None, tally: Tally) -> int:
         """Number of steps of an epoch; raises an error if it cannot begin."""

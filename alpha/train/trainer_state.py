@@ -123,7 +123,7 @@ def load_state_dict(trainer: Any, state: Mapping[str, Any]) -> None:
             raise CheckpointError(
                 f"Trainer: the state has {numbers[0]} {names[0]}, the trainer has {numbers[1]} {names[1]}"
             )
-    if trainer.epoch == 0 and trainer.ema is None and state.get("averaged") is not None:
+    if trainer.ema is None and trainer.averaged is None and state.get("averaged") is not None:
         raise CheckpointError("Trainer: the state has a mean of the weights, the trainer has no ema=")
     place, averaged = trainer.place, trainer.averaged
     try:

@@ -269,3 +269,32 @@ def test_parametrized_layers_in_a_sequential_are_turned(norm: str) -> None:
         ours(images()).numpy(), theirs(torch.from_numpy(IMAGES)).detach().numpy(), rtol=1e-4, atol=1e-5
     )
     assert may_be_flattened(make(nn, True)) == {"2": ("flattened", 4, 36)}
+
+
+def transposed(lib: Any, net: Any, x: Any) -> Any:
+    return net.fc(x.transpose(1, 2).flatten(1))
+
+
+def in_windows(lib: Any, net: Any, x: Any) -> Any:
+    parts = x.reshape(2, 2, 2, 2, 2, 4).permute(0, 1, 3, 2, 4, 5)
+    return net.fc(parts.reshape(2, 4, 16).flatten(1))
+
+
+def channels_first(lib: Any, net: Any, x: Any) -> Any:
+    return net.fc(x.movedim(-1, 1).flatten(1))
+
+
+@pytest.mark.parametrize(
+    ("forward", "warned"), [(transposed, True), (in_windows, True), (channels_first, False)], ids=lambda case: str(case)
+)
+def test_permuted_maps_are_not_taken_for_settled(forward: Forward, warned: bool) -> None:
+    """The warning of a load stays for what is neither turned nor in PyTorch's order, with channels first."""
+    net = network(alpha, forward, fc)
+    found = find_flattened(net, alpha.tensor(np.moveaxis(IMAGES, 1, -1)))
+    assert not found.flattened
+    state = {name: value.numpy() for name, value in network(alpha, channels_first, fc).state_dict().items()}
+    state["conv.0.weight"] = np.moveaxis(state["conv.0.weight"], -1, 1)
+    with warnings.catch_warnings(record=True) as log:
+        warnings.simplefilter("always")
+        net.load_state_dict(state, layout="NCHW")
+    assert any("'fc' may take a flattened map" in str(entry.message) for entry in log) == warned

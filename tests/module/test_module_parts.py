@@ -177,8 +177,15 @@ def test_none_in_the_place_of_a_parameter() -> None:
     net.second = None
     net.third = None
     for name in ("first", "second"):
-        with pytest.raises(TypeError, match=rf"{name} is None in the place of a Parameter, which Tensor cannot"):
-            setattr(net, name, alpha.ones(1))
-        setattr(net, name, 3.0)  # no tensor, and so nothing that is trained by mistake
-    net.third = alpha.ones(1)
+        for value in (alpha.ones(1), 3.0):
+            with pytest.raises(
+                TypeError, match=rf"{name} is None in the place of a Parameter, which {type(value).__name__}"
+            ):
+                setattr(net, name, value)
+        delattr(net, name)
+        setattr(net, name, 3.0)  # of which nothing is known now
+    net.register_buffer("fourth", None)
+    del net.fourth
+    net.third = net.fourth = alpha.ones(1)
     assert not list(net.parameters())
+    assert not list(net.buffers())

@@ -272,7 +272,7 @@ def test_captured_or_not_resident_or_streamed_gives_the_same_bits(capture: bool,
             results += [subject.train_epoch(DataLoader(data, 8, shuffle=True, seed=1))]
             results += [subject.evaluate(DataLoader(test, 8))]
         assert len(subject.machine.steps) == 2
-        steps: list[Any] = list(subject.machine.steps.values())
+        steps: list[Any] = [step for _, step in subject.machine.steps.values()]
         assert [len(step.graphs) for step in steps] == [2, 2] if capture else not hasattr(steps[0], "graphs")
         found = dict(model.state_dict().numpy())
         for index, slots in optimizer.state_dict()["state"].items():

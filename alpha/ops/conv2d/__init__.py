@@ -246,8 +246,9 @@ class Convolution(RectifierFunction):
         A copy can be in its place if the function that asks is the only one that gives a part of it, and nobody else
         reads it.
         """
-        is_shared = self.recorded_uses != 1 or self.hooks or self.gradient_is_seen or self.needs_input_grad[2]
-        if self._saved and not is_shared and self._reads_half_of_gradient(*self._saved[:2]):
+        is_shared = self.recorded_uses != 1 or self.hooks or self.gradient_is_seen
+        reads_floats = self.needs_input_grad[2] or self.rectified_by is not None
+        if self._saved and not (is_shared or reads_floats) and self._reads_half_of_gradient(*self._saved[:2]):
             return Given.HALF_ALONE
         return Given.HALF if self.reads_half else Given.MAGNITUDE
 

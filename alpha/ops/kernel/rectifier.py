@@ -110,7 +110,7 @@ class RectifierStep(FirstStep):
 
     def fits(self, dY: Array) -> bool:
         """True if the arrays are of the dtype of dY and begin at multiples of 16 bytes."""
-        kind, dtype = type(dY), dY.dtype
+        dtype = dY.dtype
         for map_ in (self.other, *self.maps.values()):
             if map_ is None:
                 continue
@@ -118,7 +118,7 @@ class RectifierStep(FirstStep):
             if map_.dtype != dtype or (place.block.address + place.offset) % 16:
                 return False
         for column in self.normalized.values():
-            if type(column) is kind and (column.block.address + column.offset) % 16:
+            if hasattr(column, "block") and (column.block.address + column.offset) % 16:
                 return False
         return True
 

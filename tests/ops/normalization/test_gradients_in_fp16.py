@@ -134,6 +134,18 @@ def a_transposed_convolution(model: Pair, x: Tensor, w: Tensor) -> list[Tensor]:
     return [*model.gradients(), transposed.weight.grad]
 
 
+def a_rectifier_of_the_convolution(model: Pair, x: Tensor, w: Tensor) -> list[Tensor]:
+    y = nn.conv_batch_norm(model.convs[0], model.norms[0], x, between=0.25)
+    (nn.conv_batch_norm(model.convs[1], model.norms[1], y) * w).sum().backward()
+    return model.gradients()
+
+
+def one_whose_first_step_is_not_taken(model: Pair, x: Tensor, w: Tensor) -> list[Tensor]:
+    y = nn.conv_batch_norm(model.convs[0], model.norms[0], x, between=0.25)
+    loss = (nn.conv_batch_norm(model.convs[1], model.norms[1], y) * w).sum()
+    return list(alpha.autograd.grad(loss, [model.convs[0].weight]))
+
+
 Program = Callable[[Pair, Tensor, Tensor], list[Tensor]]
 CASES: list[tuple[Program, int]] = [  # and the number of gradients that are copies alone
     (nobody_else, 2),
@@ -148,6 +160,8 @@ CASES: list[tuple[Program, int]] = [  # and the number of gradients that are cop
     (a_second_reader, 1),
     (a_pass_that_begins_there, 1),
     (a_write, 1),
+    (a_rectifier_of_the_convolution, 1),
+    (one_whose_first_step_is_not_taken, 1),
     (a_transposed_convolution, 1),  # whose own gradient has a copy beside it
 ]
 
