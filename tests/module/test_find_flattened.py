@@ -285,7 +285,9 @@ def channels_first(lib: Any, net: Any, x: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("forward", "warned"), [(transposed, True), (in_windows, True), (channels_first, False)], ids=lambda case: str(case)
+    ("forward", "warned"),
+    [(transposed, True), (in_windows, True), (channels_first, False)],
+    ids=["transposed", "windows", "channels first"],
 )
 def test_permuted_maps_are_not_taken_for_settled(forward: Forward, warned: bool) -> None:
     """The warning of a load stays for what is neither turned nor in PyTorch's order, with channels first."""

@@ -129,7 +129,7 @@ def test_none_is_the_default() -> None:
 
 
 def test_a_step_of_other_objects_is_forgotten() -> None:
-    """Their memory is free then, and no step of one that is gone is taken for that of another."""
+    """The memory of what is gone is free then, and its step is not taken for that of another object."""
     trainer = made()
     for number in range(6):
         trainer.clip_norm = 1.0 + number
