@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,15 @@ def mapped(batch: Any, change: Any) -> Any:
     if isinstance(batch, tuple):
         return _tuple_like(batch, [mapped(value, change) for value in batch])
     return change(batch)
+
+
+def leaves(batch: Any) -> Iterator[Any]:
+    """The leaves of a structure in their order; lists, which are of strings, are leaves."""
+    if isinstance(batch, (Mapping, tuple)):
+        for value in batch.values() if isinstance(batch, Mapping) else batch:
+            yield from leaves(value)
+    else:
+        yield batch
 
 
 _ALONE = 2  # references to what stands in one container, while they are counted

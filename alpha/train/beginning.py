@@ -13,7 +13,7 @@ import numpy as np
 
 from alpha import transforms
 from alpha.data import DataLoader
-from alpha.data.collate import mapped
+from alpha.data.collate import leaves
 from alpha.data.dataset import classes_of
 from alpha.errors import DataError, first_few
 from alpha.module.module import Module
@@ -121,11 +121,9 @@ def _gives_images(loader: DataLoader) -> bool:
     """True if the inputs of a loader's batches have images (N, H, W, C) of uint8."""
     if not len(loader.dataset):
         return False
-    found: list[bool] = []
     batch = as_arrays(loader.batch(np.arange(1)))
     inputs = batch[0] if isinstance(batch, tuple) and len(batch) == 2 else ()
-    mapped(inputs, lambda values: found.append(is_image(values)))
-    return any(found)
+    return any(map(is_image, leaves(inputs)))
 
 
 def check_classes(dataset: Any, before: Mapping[str, Any] | None, what: str = "the training") -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from alpha.autograd.memory_mode import memory_mode
 from alpha.core import numerics
 from alpha.data import DataLoader
-from alpha.data.collate import mapped
+from alpha.data.collate import leaves, mapped
 from alpha.errors import DryRunError
 from alpha.runtime import Device, get_device
 from alpha.step.memory.planned import StepMemory, Target, target_of
@@ -95,9 +95,8 @@ def shortage(trainer: Any, loader: DataLoader, held: set[int]) -> str:
             found.append(Remedy(f"Trainer(.., accumulate={parts})", lambda: changed(accumulate=parts), text))
         if trainer.machine.residents.find(loader.dataset) is not None or trainer.resident:
             sample = HostBatches(loader).batch(np.arange(1))
-            copied: list[int] = []
-            mapped(sample, lambda values: copied.append(values.nbytes * subject.batch))
-            text = f"each step copies {sum(copied) / 1e6:,.1f} MB from the host"
+            copied = sum(values.nbytes for values in leaves(sample)) * subject.batch
+            text = f"each step copies {copied / 1e6:,.1f} MB from the host"
             found.append(Remedy("Trainer(.., resident=False)", lambda: changed(resident=False), text))
         return found
 
@@ -139,7 +138,7 @@ def _steps(
     with closing(batches):
         for arguments in batches:
             if examples is not None and len(scene.inputs) < MOST_INPUTS:
-                mapped(arguments[0], scene.inputs.append)
+                scene.inputs.extend(leaves(arguments[0]))
             train(*arguments)
             yield
 

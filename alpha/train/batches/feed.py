@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alpha.core.tensor import Tensor, tensor
-from alpha.data.collate import mapped
+from alpha.data.collate import leaves, mapped
 from alpha.nn import functional as F
 from alpha.runtime import Device
 from alpha.runtime.cuda.cuda_device import CudaDevice
@@ -129,8 +129,7 @@ class StreamingFeed:
         """The batch on its way to the device; arrays of another shape than in the first batch are copied at once."""
         if batch is None:
             return None
-        arrays: list[NDArray[Any]] = []
-        mapped(batch, arrays.append)
+        arrays: list[NDArray[Any]] = [*leaves(batch)]
         if self._conveyor is None and all(values.ndim for values in arrays):
             most = min(self._loader.batch_size, len(self._loader.dataset))
             shapes = [(max(most, len(values)), *values.shape[1:]) for values in arrays]

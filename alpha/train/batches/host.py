@@ -15,7 +15,7 @@ from alpha.core.numerics import is_floating
 from alpha.core.rng import fresh_seed
 from alpha.core.tensor import Tensor
 from alpha.data import ArrayDataset, DataLoader, IterableDataset, Subset
-from alpha.data.collate import mapped, widened
+from alpha.data.collate import leaves, mapped, widened
 from alpha.errors import CheckpointError, DataError, type_name
 
 CLASSES = "classes"  # in what describes a loader
@@ -115,9 +115,7 @@ def fault_of(loader: DataLoader, epoch: int, seed: int | None, step: int, classe
     parts = as_arrays(loader.batch(items))
     parts = parts if isinstance(parts, tuple) and len(parts) == 2 else (parts,)
     for name, part in zip(("inputs", "targets"), parts, strict=False):
-        arrays: list[NDArray[Any]] = []
-        mapped(part, arrays.append)
-        for array in arrays:
+        for array in leaves(part):
             if not is_floating(array.dtype) or len(array) != len(items):
                 continue
             rows = array.reshape(len(items), -1)
@@ -184,11 +182,10 @@ def pair(batch: Any) -> tuple[Any, Any]:
 
 def samples_of(batch: Any) -> int:
     """The number of samples of a batch: the length of its first array."""
-    lengths: list[int] = []
-    mapped(batch, lambda values: lengths.append(len(values)) if values.ndim else None)
-    if not lengths:
+    length = next((len(values) for values in leaves(batch) if values.ndim), None)
+    if length is None:
         raise DataError("Trainer: a batch of the loader has no array (N, ..) whose length is the number of samples")
-    return lengths[0]
+    return length
 
 
 def parts_of(batch: Any, count: int) -> list[Any]:
