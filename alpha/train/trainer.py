@@ -296,7 +296,7 @@ class Trainer:
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         feed = self.machine.feed(loader, self.resident)
-        return feed, self._made_step(feed.batch)
+        return feed, self._train_step(feed.batch)
 
     def evaluate(self, loader: DataLoader) -> Result:
         """Loss, accuracy and metrics over every sample of `loader`, each counted once.
@@ -326,7 +326,7 @@ class Trainer:
         self._evaluated().eval()
         self._set_augmentation(training=False)
         feed = self.machine.feed(loader, self.resident)
-        step = self._made_evaluate_step(feed.batch)
+        step = self._evaluate_step(feed.batch)
         with no_grad(), numerics.precision(self.precision), at_epoch(loader, max(0, self.epoch - 1)):
             total = self._steps_of(loader, None, tally)
             self._compile(feed, total, step)
@@ -427,13 +427,13 @@ class Trainer:
 
     # -- steps ----------------------------------------------------------------------------------
 
-    def _train_step(self, batch: Batch) -> Step:
+    def _make_train_step(self, batch: Batch) -> Step:
         objective = objective_of(self.loss, self.user_step, self.model, self.augment)
         update = Update(self.model, self.optimizers, self.clip_norm, self.averaged)
         counts = self.machine.adder(self.machine.trained), self.machine.trained.named.add
         return train_step_of(batch, objective, counts, update, self.accumulate, self.machine.ranks.before_last)
 
-    def _evaluate_step(self, batch: Batch) -> Step:
+    def _make_evaluate_step(self, batch: Batch) -> Step:
         augment = self._evaluation_transform()
         objective = objective_of(self.loss, self.user_evaluate_step, self._evaluated(), augment)
         counts = self.machine.adder(self.machine.tested), self.machine.tested.named.add
@@ -460,15 +460,15 @@ class Trainer:
             )
         self._updates = True
 
-    def _made_step(self, batch: Batch) -> Step:
+    def _train_step(self, batch: Batch) -> Step:
         """The step that trains on a batch."""
         needs = self.augment, self.averaged, self.loss, *self.optimizers, self.clip_norm, self.accumulate
-        return self.machine.step("train", batch, needs, self._train_step, self.capture)
+        return self.machine.step("train", batch, needs, self._make_train_step, self.capture)
 
-    def _made_evaluate_step(self, batch: Batch) -> Step:
+    def _evaluate_step(self, batch: Batch) -> Step:
         """The step that evaluates a batch."""
         needs = self.augment, self._evaluated(), self.loss, *self.metrics.values()
-        return self.machine.step("evaluate", batch, needs, self._evaluate_step, self.capture)
+        return self.machine.step("evaluate", batch, needs, self._make_evaluate_step, self.capture)
 
     def _steps_of(self, loader: DataLoader, steps: int | None, tally: Tally) -> int:
         """Number of steps of an epoch; raises an error if it cannot begin."""
@@ -492,7 +492,7 @@ class Trainer:
             if runs and self.model.training:
                 self.model.eval()
                 with no_grad():
-                    runs += self.machine.dry_runs(self._evaluate_step(feed.batch), feed, 1)
+                    runs += self.machine.dry_runs(self._make_evaluate_step(feed.batch), feed, 1)
                 self.modes.train(self.model)
             compile_runs(self.device, runs, check)
 

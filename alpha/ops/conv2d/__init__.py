@@ -243,8 +243,7 @@ class Convolution(RectifierFunction):
     def half_of_gradient(self) -> Given:
         """The fp16 copy of the gradient of Y that is of use, where it can be read: none, or beside it, or in its place.
 
-        A copy can be in its place if the function that asks is the only one that gives a part of it, and nobody else
-        reads it.
+        A copy can be in its place if the function that asks gives the whole gradient, and the program does not see it.
         """
         is_shared = self.recorded_uses != 1 or self.hooks or self.gradient_is_seen
         reads_floats = self.needs_input_grad[2] or self.rectified_by is not None

@@ -23,8 +23,8 @@ magnitude is then a limit of the magnitudes of the array, from which the scale o
 
 A convolution that will read the copy of X once more, for the gradient of W, keeps it in place of X (`HalfAlone`). If X
 stays for other reasons, it drops the copy in the memory modes "balanced" and "least", and keeps both in "fast". A
-gradient is a copy alone if the convolution reads that for all its gradients, and nothing else has made its result its
-own (`Convolution.half_of_gradient`).
+gradient is a copy alone if the convolution reads that for all its gradients, and the program does not see the gradient
+(`Convolution.half_of_gradient`).
 """
 
 from __future__ import annotations
