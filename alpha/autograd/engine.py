@@ -1,7 +1,7 @@
 """Backward: the walk through the record that `Function.apply` has made.
 
-It is iterative (a heap by creation order, so that depth costs no recursion), adds gradients in place only if it owns
-the array, and frees what a node saved as soon as the node has run. Every gradient that comes in passes one check,
+The walk is iterative (a heap by creation order, so that depth costs no recursion), adds gradients in place only if it
+owns the array, and frees what a node saved as soon as the node has run. Every gradient that comes in passes one check,
 `check_gradient`.
 """
 
@@ -76,7 +76,7 @@ def backward(roots: Sequence[tuple[Tensor, Array]], retain_graph: bool = False, 
     try:
         if uses is not None:
             uses.begin()
-        _walk(roots, retain_graph, targets, uses)
+        _Walk(retain_graph, targets, uses).run(roots)
         if uses is not None:
             uses.finish()
     except BaseException:
@@ -90,60 +90,34 @@ def backward(roots: Sequence[tuple[Tensor, Array]], retain_graph: bool = False, 
         device.mark_step()
 
 
-def _walk(
-    roots: Sequence[tuple[Tensor, Array]], retain_graph: bool, targets: Targets | None, uses: Uses | None
-) -> None:
-    """See `backward`; `uses` are told what has arrived at leaves."""
-    add = REGISTRY["add"]
-    pending: dict[int, _Gradient] = {}
-    heap: list[int] = []
-    totals: dict[Tensor, Array] = {}  # of targets, and of leaves with hooks, which see the whole gradient
-    listener = listening.listener
+class _Walk:
+    """One walk from the outputs to the leaves, newest node first; see `backward`.
 
-    def arrive(edge: Function | Tensor, dX: Array, owned: bool, step: FirstStep | None = None) -> None:
-        """Add a gradient to those that have arrived at a node or a leaf.
+    A method drops an array as soon as it has no use for it, so that its memory is free for what runs next.
 
-        Args:
-            owned: nobody else holds its memory.
-            step: the first step of the node, if it was taken; dX then is all of the gradient.
-        """
-        if isinstance(edge, Function):
-            found = pending.get(edge.id)
-            if found is None:
-                pending[edge.id] = found = _Gradient(edge, dX, owned)
-                heapq.heappush(heap, -edge.id)
-            elif step is None:
-                found.add(dX)
-            else:
-                found.array, found.owned = dX, owned
-            found.begun = step
-        elif targets is None and not edge._hooks:
-            _deposit(edge, dX, owned)
-        elif edge in totals:
-            forget_magnitude(add(totals[edge], dX, out=totals[edge]))
-        else:
-            totals[edge] = dX if owned else edge.device.copy(dX)
+    Attributes:
+        pending: the gradients that have arrived at nodes which have not run, by `Function.id`.
+        totals: those of targets, and of leaves with hooks, which see the whole gradient.
+    """
 
-    def total_behind(node: Function) -> _Gradient | None:
-        """Gradient at the input of a node so far, if the node can add its own to it in place; None otherwise."""
-        edge = node.edges[0] if node.adds_gradient and targets is None else None
-        found = pending.get(edge.id) if isinstance(edge, Function) else None
-        return found if found is not None and found.owned else None
+    __slots__ = ("add", "heap", "listener", "pending", "retain_graph", "targets", "totals", "uses")
 
-    def step_behind(node: Function) -> FirstStep | None:
-        """First step of the node behind, if `node` gives the last part of its gradient, which nobody else asks for."""
-        edge = node.edges[0]
-        if not isinstance(edge, Function) or edge.hooks or edge.first_run is not None or targets is not None:
-            return None
-        found = pending.get(edge.id)
-        if edge.recorded_uses != (1 if found is None else found.uses + 1):
-            return None
-        step = edge.first_step()
-        if step is not None and found is not None:
-            step.other = found.array
-        return step
+    def __init__(self, retain_graph: bool, targets: Targets | None, uses: Uses | None) -> None:
+        self.retain_graph, self.targets, self.uses = retain_graph, targets, uses
+        self.listener = listening.listener
+        self.add = REGISTRY["add"]
+        self.pending: dict[int, _Gradient] = {}
+        self.heap: list[int] = []  # of negated ids
+        self.totals: dict[Tensor, Array] = {}
 
-    for output, grad in roots:
+    def run(self, roots: Sequence[tuple[Tensor, Array]]) -> None:
+        for output, grad in roots:
+            self._begin(output, grad)
+        while self.heap:
+            self._visit(self.pending.pop(-heapq.heappop(self.heap)))
+        self._end()
+
+    def _begin(self, output: Tensor, grad: Array) -> None:
         check_history("backward", output)
         if not output._requires_grad:
             raise GradientError("backward: the tensor does not require a gradient")
@@ -151,72 +125,127 @@ def _walk(
         if isinstance(root, Function):
             root.gradient_is_seen = True
         forget_magnitude(grad)  # the user may have written to it
-        if targets is None or root in targets.path:
-            arrive(root, grad, owned=False)
-            if uses is not None:
-                uses.count(root, True, totals)
-    while heap:
-        gradient = pending.pop(-heapq.heappop(heap))
-        node, owned = gradient.node, gradient.owned
+        if self.targets is None or root in self.targets.path:
+            self._arrive(root, grad, owned=False)
+            if self.uses is not None:
+                self.uses.count(root, True, self.totals)
+
+    def _visit(self, gradient: _Gradient) -> None:
+        """Run the rule of the node at which this whole gradient has arrived."""
+        node, owned, targets = gradient.node, gradient.owned, self.targets
         node.begun = gradient.begun
-        if listener is not None:
-            listener.layer = node.layer
+        if self.listener is not None:
+            self.listener.layer = node.layer
         dY = _run_hooks(node.hooks, gradient.array, node.name) if node.hooks else gradient.array
         if targets is not None and node in targets.found:
             targets.found[node] = dY if owned and dY is gradient.array else _copy(dY)
         del gradient
         if targets is not None and node not in targets.through:
-            continue
+            return
         while node.first_run is not None:  # a second run may end in the first one of a function within it
             node.first_run[0].run_again()
-        total = total_behind(node)
-        if total is not None:
-            node.add_gradient(dY, total.array)
-            forget_magnitude(total.array)
-            total.uses += 1
-            if not retain_graph:
-                node.free()
-            del dY, total
-            continue
+        if node.adds_gradient and self._added_behind(node, dY):
+            return
         step = None
         if node.takes_first_steps and getattr(node.edges[0], "offers_first_step", False):
-            node.behind = step = step_behind(node)
+            node.behind = step = self._step_behind(node)
         results = node.backward(dY) if targets is None else targets.run(node, dY)
         node.begun = None
         if step is not None:
             node.behind, step = None, step if step.taken else None
-        grads = results if isinstance(results, (tuple, list)) else (results,)
-        others = [dY, *(node._saved or ())]  # arrays that somebody else may hold
-        if node._again is not None:  # some of them were not asked for
-            others = [array for array in others if array is not None]
-        if not retain_graph:
+        held = [dY, *(node._saved or ())]
+        if not self.retain_graph:
             node.free()
+        del dY
+        self._hand_on(node, results if isinstance(results, (tuple, list)) else (results,), held, step)
+
+    def _added_behind(self, node: Function, dY: Array) -> bool:
+        """Add the node's gradient in place to what has arrived behind it, if that is ours; return whether it was."""
+        edge = node.edges[0]
+        found = self.pending.get(edge.id) if isinstance(edge, Function) and self.targets is None else None
+        if found is None or not found.owned:
+            return False
+        node.add_gradient(dY, found.array)
+        forget_magnitude(found.array)
+        found.uses += 1
+        if not self.retain_graph:
+            node.free()
+        return True
+
+    def _step_behind(self, node: Function) -> FirstStep | None:
+        """First step of the node behind, if `node` gives the last part of its gradient, which nobody else asks for."""
+        edge = node.edges[0]
+        if not isinstance(edge, Function) or edge.hooks or edge.first_run is not None or self.targets is not None:
+            return None
+        found = self.pending.get(edge.id)
+        if edge.recorded_uses != (1 if found is None else found.uses + 1):
+            return None
+        step = edge.first_step()
+        if step is not None and found is not None:
+            step.other = found.array
+        return step
+
+    def _hand_on(
+        self, node: Function, grads: Sequence[Array | None], held: list[Array | None], step: FirstStep | None
+    ) -> None:
+        """Give what a node's rule has returned to the nodes and leaves behind it.
+
+        Args:
+            held: arrays that somebody else may hold; a saved one that nobody has asked for is None.
+            step: the first step of the node behind the first input, if the rule took it.
+        """
         if len(grads) != len(node.edges):
             raise GradientError(f"{node.name}: backward returned {len(grads)} gradients for {len(node.edges)} inputs")
+        targets, uses = self.targets, self.uses
         for index, edge in enumerate(node.edges):
             dX = grads[index]
             if edge is None or dX is None or (targets is not None and edge not in targets.path):
                 if uses is not None:
-                    uses.count(edge, False, totals)
+                    uses.count(edge, False, self.totals)
                 continue
             form = edge.form if isinstance(edge, Function) else form_of(edge.array)
             assert form is not None  # a node behind an edge was recorded
             dX = check_gradient(dX, form, "{0.name}: the gradient of input {1}", node, index)
-            later = [grad for grad in grads[index + 1 :] if grad is not None]  # the same array may come again
-            owned = not node.lends and not shares_memory(dX, [*others, *later] if later else others)
-            others.append(dX)
-            arrive(edge, dX, owned, step if index == 0 else None)
+            others = [*held, *grads[index + 1 :]]  # the same array may come again
+            owned = not node.lends and not shares_memory(dX, others)
+            held.append(dX)
+            self._arrive(edge, dX, owned, step if index == 0 else None)
             if isinstance(edge, Function):
-                pending[edge.id].uses += 1
+                self.pending[edge.id].uses += 1
             if uses is not None:
-                uses.count(edge, True, totals)
-        del dY, results, grads, others, dX, step  # their memory is free for the next node
-    for leaf, total in totals.items():
-        if targets is None:
-            _deposit(leaf, total, owned=True)
+                uses.count(edge, True, self.totals)
+
+    def _arrive(self, edge: Function | Tensor, dX: Array, owned: bool, step: FirstStep | None = None) -> None:
+        """Add a gradient to those that have arrived at a node or a leaf.
+
+        Args:
+            owned: nobody else holds its memory.
+            step: the first step of the node, if it was taken; dX then is all of the gradient.
+        """
+        if isinstance(edge, Function):
+            found = self.pending.get(edge.id)
+            if found is None:
+                self.pending[edge.id] = found = _Gradient(edge, dX, owned)
+                heapq.heappush(self.heap, -edge.id)
+            elif step is None:
+                found.add(dX)
+            else:
+                found.array, found.owned = dX, owned
+            found.begun = step
+        elif self.targets is None and not edge._hooks:
+            _deposit(edge, dX, owned)
+        elif edge in self.totals:
+            forget_magnitude(self.add(self.totals[edge], dX, out=self.totals[edge]))
         else:
-            hooked = _run_hooks(leaf._hooks, total, "a leaf")
-            targets.found[leaf] = hooked if hooked is total else _copy(hooked)
+            self.totals[edge] = dX if owned else edge.device.copy(dX)
+
+    def _end(self) -> None:
+        for leaf, total in self.totals.items():
+            if self.targets is None:
+                _deposit(leaf, total, owned=True)
+            else:
+                hooked = _run_hooks(leaf._hooks, total, "a leaf")
+                self.targets.found[leaf] = hooked if hooked is total else _copy(hooked)
 
 
 class Targets:

@@ -156,12 +156,14 @@ def form_of(array: Array) -> Form:
     return isinstance(array, np.ndarray), array.shape, array.dtype
 
 
-def shares_memory(array: Array, others: Iterable[Array]) -> bool:
-    """True if the array has memory in common with one of the others."""
+def shares_memory(array: Array, others: Iterable[Array | None]) -> bool:
+    """True if the array has memory in common with one of the others; None has none."""
     if isinstance(array, np.ndarray):
         return any(isinstance(other, np.ndarray) and np.may_share_memory(array, other) for other in others)
     block, start = array.block, array.offset  # several arrays may lie in one block
     for other in others:
-        if getattr(other, "block", None) is block and -other.nbytes < other.offset - start < array.nbytes:
+        if other is None or getattr(other, "block", None) is not block:
+            continue
+        if -other.nbytes < other.offset - start < array.nbytes:
             return True
     return False

@@ -20,7 +20,7 @@ from alpha.step.capturing.attempt import Attempt
 
 FORWARD, BACKWARD, UPDATE, BETWEEN, OWN = "forward", "backward", "update", "between", "own"
 _PHASES: dict[CodeType, str] = {
-    engine._walk.__code__: BACKWARD,
+    engine._Walk.run.__code__: BACKWARD,
     Optimizer.step.__code__: UPDATE,
     Attempt.__init__.__code__: BETWEEN,
     CudaDevice.outside_capture.__code__: OWN,
