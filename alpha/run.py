@@ -24,10 +24,10 @@ from math import inf
 from pathlib import Path
 
 from alpha import config
-from alpha.distributed.environment import GPUS, LAUNCHERS, visible_gpus
+from alpha.distributed.membership.environment import GPUS, LAUNCHERS, visible_gpus
+from alpha.distributed.membership.rank_watch import STOPPED
+from alpha.distributed.membership.roll import Roll, name_of
 from alpha.distributed.mpi_program import end_with
-from alpha.distributed.rank_watch import STOPPED
-from alpha.distributed.roll import Roll, name_of
 from alpha.errors import ConfigError
 from alpha.runtime.workers import cores
 from alpha.train.commands.command_line import Parser, command, positive_int

@@ -52,7 +52,7 @@ from compare.spec import SIDES, Outcome, Spec, busy, load
 import alpha
 from alpha.autograd.memory_mode import MODES
 from alpha.core.numerics import PRECISIONS, computed_precision
-from alpha.distributed.environment import place_of
+from alpha.distributed.membership.environment import place_of
 from alpha.errors import DeviceError, TrainingError
 from alpha.run import number_of_gpus
 from alpha.train import make_folder, new_folder

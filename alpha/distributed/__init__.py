@@ -1,17 +1,17 @@
 """Training by several processes, each with a GPU of its own, or on CPUs; see docs/distributed.md."""
 
 from alpha.core.missing_names import tell_instead as _tell_instead
+from alpha.distributed.collectives import all_gather as all_gather
+from alpha.distributed.collectives import all_reduce as all_reduce
+from alpha.distributed.collectives import barrier as barrier
+from alpha.distributed.collectives import broadcast as broadcast
+from alpha.distributed.collectives import gather_numbers as gather_numbers
+from alpha.distributed.collectives import reduce_scatter as reduce_scatter
 from alpha.distributed.data_parallel import DataParallel as DataParallel
 from alpha.distributed.optim import ZeroRedundancyOptimizer as ZeroRedundancyOptimizer
-from alpha.distributed.process_group import all_gather as all_gather
-from alpha.distributed.process_group import all_reduce as all_reduce
-from alpha.distributed.process_group import barrier as barrier
-from alpha.distributed.process_group import broadcast as broadcast
-from alpha.distributed.process_group import gather_numbers as gather_numbers
 from alpha.distributed.process_group import init as init
 from alpha.distributed.process_group import is_initialized as is_initialized
 from alpha.distributed.process_group import local_rank as local_rank
-from alpha.distributed.process_group import reduce_scatter as reduce_scatter
 from alpha.distributed.process_group import shutdown as shutdown
 from alpha.distributed.sync_batchnorm import SyncBatchNorm as SyncBatchNorm
 from alpha.distributed.sync_batchnorm import convert_sync_batchnorm as convert_sync_batchnorm

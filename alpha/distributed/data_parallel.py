@@ -27,9 +27,9 @@ from alpha.autograd.versions import array_of
 from alpha.core.dtypes import bfloat16
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
-from alpha.distributed.exchange import Engine
+from alpha.distributed.engines.exchange import Engine
+from alpha.distributed.engines.side_by_side import copy_arrays, pack
 from alpha.distributed.process_group import current, joined_engine
-from alpha.distributed.side_by_side import copy_arrays, pack
 from alpha.errors import DistributedError, GradientError, first_few
 from alpha.module.module import Module, device_of
 from alpha.module.parameter import Uninitialized

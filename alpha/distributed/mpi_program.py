@@ -16,12 +16,12 @@ import sys
 import traceback
 from pathlib import Path
 
-from alpha.distributed.environment import place_of
-from alpha.distributed.meeting import meeting
-from alpha.distributed.mpi import library
+from alpha.distributed.engines.mpi import library
+from alpha.distributed.membership.environment import place_of
+from alpha.distributed.membership.meeting import meeting
+from alpha.distributed.membership.rank_watch import STOPPED
+from alpha.distributed.membership.roll import answer, explain
 from alpha.distributed.process_group import TIMEOUT, fail
-from alpha.distributed.rank_watch import STOPPED
-from alpha.distributed.roll import answer, explain
 from alpha.errors import AlphaError
 
 PR_SET_PDEATHSIG = 1

@@ -20,8 +20,8 @@ from alpha.core.missing_names import tell_instead
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.distributed.data_parallel import PACKED, name_of
+from alpha.distributed.engines.side_by_side import copy_arrays, pack
 from alpha.distributed.process_group import Group, current, joined_engine
-from alpha.distributed.side_by_side import copy_arrays, pack
 from alpha.errors import DistributedError, GradientError, type_name
 from alpha.optim.optimizer import Optimizer, Parameters
 from alpha.runtime.ranks import rank, world_size

@@ -1,10 +1,9 @@
-"""Group of the processes that train together, and the functions that all of them call at once.
+"""Group of the processes that train together: how a process joins it and leaves it.
 
     alpha.distributed.init()                        # from the variables of torchrun, mpirun, srun or `alpha.run`
     print(alpha.distributed.rank(), alpha.distributed.world_size())
-    alpha.distributed.all_reduce(total)             # in place, on every rank
 
-A program that was started alone is a group of one, in which each of them does nothing.
+A program that was started alone is a group of one.
 """
 
 from __future__ import annotations
@@ -24,20 +23,17 @@ from numpy.typing import NDArray
 
 from alpha import config
 from alpha.autograd.shares import forget_all
-from alpha.autograd.versions import array_of, check_writable
-from alpha.core.numerics import is_floating
-from alpha.core.tensor import Tensor
-from alpha.distributed.environment import Place, choose_gpu, place_of
-from alpha.distributed.exchange import OPERATIONS, Engine
-from alpha.distributed.meeting import meeting
-from alpha.distributed.mpi import MpiEngine
-from alpha.distributed.rank_watch import Judge, Watch, new_judge
-from alpha.distributed.store import Board, Client, own_address
-from alpha.errors import ConfigError, DistributedError, ShapeError
-from alpha.ops.kernel.options import integer, real
+from alpha.distributed.engines.exchange import Engine
+from alpha.distributed.engines.mpi import MpiEngine
+from alpha.distributed.membership.board import Board, Client, own_address
+from alpha.distributed.membership.environment import Place, choose_gpu, place_of
+from alpha.distributed.membership.meeting import meeting
+from alpha.distributed.membership.rank_watch import Judge, Watch, new_judge
+from alpha.errors import ConfigError, DistributedError
+from alpha.ops.kernel.options import real
 from alpha.runtime import Device, get_device, progress
 from alpha.runtime.cuda.cuda_device import CudaDevice
-from alpha.runtime.ranks import set_ranks, world_size
+from alpha.runtime.ranks import set_ranks
 from alpha.runtime.registry import opened
 
 TIMEOUT = 25.0  # seconds
@@ -227,7 +223,7 @@ def _connect(group: Group) -> None:
 
 def _nccl(group: Group, device: CudaDevice) -> Engine:
     """The engine of GPUs, with the unique id of rank 0."""
-    from alpha.distributed import nccl
+    from alpha.distributed.engines import nccl
 
     client, place = group.client, group.place
     assert client is not None
@@ -244,7 +240,7 @@ def _meeting_point(group: Group) -> tuple[str, int, str]:
         group.judge = new_judge(place.world_size, group.timeout)
     functions = {} if group.judge is None else group.judge.functions
     if place.launcher in MPI and not place.address:
-        from alpha.distributed.mpi import library
+        from alpha.distributed.engines.mpi import library
 
         where: Any = None
         if place.rank == 0:
@@ -307,124 +303,3 @@ def is_initialized() -> bool:
 def local_rank() -> int:
     """The number of this process on its machine; 0 before `init`."""
     return 0 if _group is None else _group.place.local_rank
-
-
-# -- what all ranks call at once -------------------------------------------------------------------
-
-
-def all_reduce(tensor: Tensor, op: str = "sum") -> Tensor:
-    """Reduce a tensor over all ranks, in place, and return it; each rank gives the same shape and dtype.
-
-    Ranks are added up in an order that depends on their number alone, so two runs agree bit for bit. A backward pass
-    does not see it: what the tensor was computed from gets the gradients that it would get without it.
-
-    Args:
-        op: "sum", "mean" (of floating-point numbers), "min" or "max".
-
-    Raises:
-        ValueError: there is no such op, or the mean is asked of whole numbers.
-        DistributedError: the tensor is on another device than the group, or other ranks make another exchange.
-    """
-    engine = _engine("all_reduce", tensor)
-    _check_operation("all_reduce", tensor, op)
-    check_writable("all_reduce", tensor, False)
-    if engine is not None:
-        engine.all_reduce([array_of(tensor)], op)
-        tensor._version.bump("all_reduce")
-    return tensor
-
-
-def broadcast(tensor: Tensor, src: int = 0) -> Tensor:
-    """Copy the tensor of rank `src` into that of every other rank, in place, and return it.
-
-    A backward pass does not see it, as `all_reduce`.
-
-    Raises:
-        TypeError, ValueError: there is no rank `src`.
-    """
-    engine = _engine("broadcast", tensor)
-    src = integer("broadcast", "src", src)
-    if not 0 <= src < world_size():
-        raise ValueError(f"broadcast: src={src}, but there are ranks 0 to {world_size() - 1}")
-    check_writable("broadcast", tensor, False)
-    if engine is not None:
-        engine.broadcast([array_of(tensor)], [src])
-        tensor._version.bump("broadcast")
-    return tensor
-
-
-def all_gather(tensor: Tensor) -> Tensor:
-    """The tensors (N, ..) of all ranks one behind the other, (world_size N, ..), on every rank.
-
-    Numbers () become (world_size,). Each rank gives the same shape. No gradient flows through it.
-    """
-    engine, array = _engine("all_gather", tensor), array_of(tensor)
-    rows = (1,) if not array.shape else array.shape
-    target = tensor.device.empty((world_size() * rows[0], *rows[1:]), array.dtype)
-    if engine is not None:
-        engine.all_gather(target, array)
-    else:
-        target = tensor.device.copy(array).reshape(rows)
-    return Tensor(target)
-
-
-def reduce_scatter(tensor: Tensor, op: str = "sum") -> Tensor:
-    """Reduce a tensor (world_size N, ..) over all ranks; rank r gets rows r N to (r + 1) N, (N, ..).
-
-    Args:
-        op: "sum", "mean", "min" or "max".
-
-    Raises:
-        ShapeError: the rows cannot be shared out equally.
-    """
-    engine, array = _engine("reduce_scatter", tensor), array_of(tensor)
-    _check_operation("reduce_scatter", tensor, op)
-    if not array.shape or array.shape[0] % world_size():
-        raise ShapeError(
-            f"reduce_scatter: shape {array.shape} has no rows for {world_size()} ranks, an equal number each"
-        )
-    if engine is None:
-        return Tensor(tensor.device.copy(array))
-    target = tensor.device.empty((array.shape[0] // world_size(), *array.shape[1:]), array.dtype)
-    engine.reduce_scatter(target, array, op)
-    return Tensor(target)
-
-
-def gather_numbers(number: float) -> list[float]:
-    """The number that each rank gives, in the order of ranks; for what is said or decided on the host."""
-    values = np.zeros(world_size())
-    values[0 if _group is None else _group.place.rank] = number
-    return [float(value) for value in (values if _group is None else _group.total(values))]
-
-
-def barrier() -> None:
-    """Wait until every rank has come here, and its device has done its work."""
-    if _group is not None and _group.engine is not None:
-        _group.total(np.zeros(1))
-
-
-def _engine(name: str, tensor: Tensor) -> Engine | None:
-    """The engine of the group, or None in a group of one.
-
-    Raises:
-        DistributedError: the tensor is on another device than the group.
-    """
-    group = _group
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name}: a {type(tensor).__name__} is given, a Tensor is needed")
-    if group is None or group.engine is None:
-        return None
-    if tensor.device.name != group.device.name:
-        raise DistributedError(
-            f"{name}: the tensor is on {tensor.device.name}, the group on {group.device.name}; move it there"
-        )
-    return group.engine
-
-
-def _check_operation(name: str, tensor: Tensor, op: str) -> None:
-    if op not in OPERATIONS:
-        raise ValueError(f"{name}: op={op!r}, expected one of {', '.join(OPERATIONS)}")
-    if op == "mean" and not is_floating(tensor.dtype):
-        raise ValueError(f"{name}: op='mean' of {tensor.dtype.name}; whole numbers have a sum")
-    if op == "sum" and tensor.dtype.kind == "b":
-        raise ValueError(f"{name}: op='sum' of bool; 'max' is any of them, 'min' is all of them")

@@ -10,7 +10,7 @@ from alpha.autograd.recompute import repeating
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
-from alpha.distributed.exchange import Engine
+from alpha.distributed.engines.exchange import Engine
 from alpha.distributed.process_group import current
 from alpha.errors import DistributedError, ShapeError
 from alpha.module.module import Module

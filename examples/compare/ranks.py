@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any
 
 from alpha import distributed
-from alpha.distributed.environment import place_of, visible_gpus
+from alpha.distributed.membership.environment import place_of, visible_gpus
 from alpha.runtime.workers import cores
 from compare.spec import Outcome
 

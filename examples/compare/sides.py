@@ -13,7 +13,7 @@ import numpy as np
 import alpha
 from alpha.data import DataLoader
 from alpha.data.loader import Part
-from alpha.distributed.environment import choose_gpu, place_of
+from alpha.distributed.membership.environment import choose_gpu, place_of
 from alpha.train import Callback, Trainer
 from alpha.train.commands.command_line import join_ranks
 from compare.networks import network, twin

@@ -14,7 +14,7 @@ from compare.ranks import data_parallel, gather_torch, join_torch
 
 import alpha
 from alpha import distributed, models
-from alpha.distributed.environment import place_of
+from alpha.distributed.membership.environment import place_of
 from alpha.errors import DeviceError, DistributedError
 from alpha.nn import functional as F
 from alpha.train.commands.command_line import join_ranks

@@ -78,7 +78,7 @@ def run_ranks(count: int, program: str, *arguments: object, emulated: bool = Fal
 def joined(timeout: float = 60.0) -> str:
     """Join the other ranks, also those that are later here than the timeout; the name of the device."""
     import alpha
-    from alpha.distributed.mpi import library
+    from alpha.distributed.engines.mpi import library
 
     if os.environ.get("PMI_SIZE"):
         library().COMM_WORLD.Barrier()

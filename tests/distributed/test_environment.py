@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from alpha.distributed.environment import LAUNCHERS, PORT, Place, choose_gpu, place_of, visible_gpus
+from alpha.distributed.membership.environment import LAUNCHERS, PORT, Place, choose_gpu, place_of, visible_gpus
 from alpha.errors import ConfigError
 
 TORCHRUN = dict(RANK=5, WORLD_SIZE=8, LOCAL_RANK=1, LOCAL_WORLD_SIZE=4, MASTER_ADDR="host0", MASTER_PORT=1234)

@@ -95,7 +95,7 @@ def test_every_place_that_counts_a_write_is_reached_by_a_way() -> None:
         "averages.__call__": "averaged",  # the same kernel, as a function of lists
         "rebound.settle": "in its own step",  # below
         **dict.fromkeys(("optim._send", "data_parallel._send"), "in tests/distributed"),
-        **dict.fromkeys(("process_group.all_reduce", "process_group.broadcast"), "in tests/distributed"),
+        **dict.fromkeys(("collectives.all_reduce", "collectives.broadcast"), "in tests/distributed"),
         **dict.fromkeys(("engine._deposit", "clip_grad._clip", "replay._take_back"), "gradients"),
         **dict.fromkeys(("batch_norm_primitives.note_moved", "batch_statistics.update_bn"), "running statistics"),
         "numpy_protocols.array_ufunc": "arrays on the cpu",

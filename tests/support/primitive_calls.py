@@ -9,7 +9,7 @@ import numpy as np
 from rows.primitives import of_expression, of_rows
 
 import alpha
-import alpha.distributed.side_by_side  # these modules have primitives that have cases here
+import alpha.distributed.engines.side_by_side  # these modules have primitives that have cases here
 import alpha.train.batches.device
 from alpha.core.numerics import BFLOAT16
 from alpha.core.primitive import REGISTRY, Primitive

@@ -157,7 +157,7 @@ def _norm_here(tensors: list[Tensor], p: float) -> Tensor:
 
 def _norm_of_ranks(tensors: list[Tensor], p: float, shared: list[Tensor]) -> Tensor:
     """The norm of the norms of all ranks' shares, and of the gradients that each rank has."""
-    from alpha.distributed.process_group import all_gather  # `import alpha` does not load it
+    from alpha.distributed.collectives import all_gather  # `import alpha` does not load it
 
     of_share = {id(parameter._grad) for parameter in shared}
     own = [tensor for tensor in tensors if id(tensor) in of_share]

@@ -17,7 +17,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from alpha.config import user_path
 from alpha.distributed import process_group
-from alpha.distributed.environment import place_of
+from alpha.distributed.membership.environment import place_of
 from alpha.errors import AlphaError, ConfigError, TrainingError
 from alpha.runtime.ranks import rank
 

@@ -15,8 +15,8 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from alpha.distributed import rank_watch
-from alpha.distributed.rank_watch import Judge, Watch
+from alpha.distributed.membership import rank_watch
+from alpha.distributed.membership.rank_watch import Judge, Watch
 
 TURNS = 1_000  # of each player behind the end of a schedule: none that works needs as many
 

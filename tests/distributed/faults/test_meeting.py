@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from ranks import ran
 
-from alpha.distributed import meeting
-from alpha.distributed.environment import Place
+from alpha.distributed.membership import meeting
+from alpha.distributed.membership.environment import Place
 
 on_linux = pytest.mark.skipif(not Path("/proc").exists(), reason="sockets without a file are those of Linux")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from ranks import ran, run_ranks
 
-from alpha.distributed.exchange import described
+from alpha.distributed.engines.exchange import described
 
 
 @pytest.mark.slow

@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedules import Ranks, play, ranks
 
-from alpha.distributed import rank_watch
-from alpha.distributed.rank_watch import Judge, Watch, lines_of, new_judge
+from alpha.distributed.membership import rank_watch
+from alpha.distributed.membership.rank_watch import Judge, Watch, lines_of, new_judge
 
 TIMEOUT, SILENCE = 25.0, 10.0
 VERDICTS = {

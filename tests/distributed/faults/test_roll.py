@@ -12,12 +12,12 @@ from subprocess import PIPE, Popen
 import child
 import pytest
 
-from alpha.distributed.roll import Roll, name_of
+from alpha.distributed.membership.roll import Roll, name_of
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="only Linux tells in which order processes end")
 RANK = """
 import os, sys
-from alpha.distributed.roll import answer, explain
+from alpha.distributed.membership.roll import answer, explain
 answer(sys.argv[1], int(sys.argv[2]))
 print("ready", flush=True)
 how = sys.stdin.readline().strip()

@@ -16,7 +16,7 @@ from ranks import joined, tell
 
 import alpha
 from alpha import distributed as dist
-from alpha.distributed.exchange import nothing
+from alpha.distributed.engines.exchange import nothing
 from alpha.distributed.process_group import current
 from alpha.errors import DistributedError
 

@@ -18,7 +18,7 @@ import alpha
 from alpha import distributed as dist
 from alpha import nn
 from alpha.data import ArrayDataset, DataLoader, RandomSampler
-from alpha.distributed.environment import place_of
+from alpha.distributed.membership.environment import place_of
 from alpha.train import Callback, ConfusionMatrix, Interrupted, Run, Trainer
 
 folder, batch, epochs, *rest = sys.argv[1:]

@@ -12,7 +12,7 @@ import alpha
 from alpha import distributed as dist
 from alpha import nn
 from alpha.data import ArrayDataset, DataLoader, DistributedSampler, Subset, WeightedRandomSampler
-from alpha.distributed.exchange import nothing
+from alpha.distributed.engines.exchange import nothing
 from alpha.distributed.optim import ZeroRedundancyOptimizer
 from alpha.distributed.process_group import current
 from alpha.errors import AlphaError

@@ -15,8 +15,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from alpha.distributed.environment import Place
-from alpha.distributed.roll import explain
+from alpha.distributed.membership.environment import Place
+from alpha.distributed.membership.roll import explain
 from alpha.errors import first_few
 
 LINGER_SECONDS = 1.0  # in which the others, whose time is over, too, can see that this process had come

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alpha.distributed.store import Board, Client, own_address
+from alpha.distributed.membership.board import Board, Client, own_address
 from alpha.errors import DistributedError
 
 HOST, JOB, BRIEF = "127.0.0.1", "job 7", 0.2

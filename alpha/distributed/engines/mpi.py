@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from alpha.distributed.exchange import described, nothing
+from alpha.distributed.engines.exchange import described, nothing
 from alpha.errors import DistributedError
 
 INSTALL = "pip install mpi4py mpich (or an MPI of the system)"

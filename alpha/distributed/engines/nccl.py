@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha.distributed.exchange import described, nothing
+from alpha.distributed.engines.exchange import described, nothing
 from alpha.errors import DistributedError
 from alpha.installation import install
 from alpha.runtime import recording

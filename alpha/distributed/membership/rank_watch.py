@@ -31,8 +31,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from alpha.distributed.roll import explain
-from alpha.distributed.store import POLL_SECONDS, Client
+from alpha.distributed.membership.board import POLL_SECONDS, Client
+from alpha.distributed.membership.roll import explain
 from alpha.runtime import recording
 from alpha.runtime.activity import activity
 
