@@ -1,1 +1,1 @@
-"""Who belongs to a training: the place of each process, how they find each other, and whether each still lives."""
+"""Membership in a training: the place of each process, how they find each other, and how a dead one is noticed."""
