@@ -18,9 +18,9 @@ import numpy as np
 from PIL import Image
 
 from alpha.data import Cifar10
-from alpha.data.cifar import CLASSES, FOLDER
-from alpha.data.dataset import ArrayDataset
-from alpha.data.sample import FILE, STRIP, TEST, TRAIN, Split, digest
+from alpha.data.array_datasets import ArrayDataset
+from alpha.data.cifar.cifar10 import CLASSES, FOLDER
+from alpha.data.cifar.sample import FILE, STRIP, TEST, TRAIN, Split, digest
 from alpha.errors import DataError
 
 HERE = Path(__file__).resolve().parent

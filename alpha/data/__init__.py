@@ -1,26 +1,26 @@
 """Datasets, samplers and the loader that makes batches: arrays and tensors of the host, no gradients."""
 
 from alpha.core.missing_names import tell_instead as _tell_instead
-from alpha.data.cifar import Cifar10, fetch_cifar10
-from alpha.data.cifar100 import Cifar100
+from alpha.data.array_datasets import ArrayDataset, TensorDataset
+from alpha.data.cifar.cifar10 import Cifar10, fetch_cifar10
+from alpha.data.cifar.cifar100 import Cifar100
+from alpha.data.cifar.sample import Cifar10Sample
+from alpha.data.cifar.source import Source, resolve
 from alpha.data.collate import default_collate
 from alpha.data.dataset import (
-    ArrayDataset,
     ChainDataset,
     ConcatDataset,
     Dataset,
     IterableDataset,
     StackDataset,
     Subset,
-    TensorDataset,
     get_worker_info,
-    random_split,
 )
 from alpha.data.images.image_folder import ImageFolder
 from alpha.data.images.packed import PackedImages
 from alpha.data.loader import DataLoader
 from alpha.data.mnist import Mnist
-from alpha.data.sample import Cifar10Sample
+from alpha.data.random_split import random_split
 from alpha.data.samplers import (
     BatchSampler,
     DistributedSampler,
@@ -30,7 +30,6 @@ from alpha.data.samplers import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
-from alpha.data.source import Source, resolve
 
 __all__ = [
     "ArrayDataset",

@@ -1,24 +1,17 @@
-"""Datasets: a length, and batches of it, or items, by index; and datasets made of others (parts, splits, joins)."""
+"""Datasets, with items or batches of them by index; how any dataset is asked; parts and joins of datasets."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from alpha.autograd.versions import array_of
-from alpha.core import rng
-from alpha.core.generators import Generator
-from alpha.core.host_values import MASKED, is_masked
-from alpha.core.tensor import Tensor
-from alpha.data.checks import index_of, indices_of, seed_of
-from alpha.data.collate import collate, mapped, merged, with_tensors, wrong_length
-from alpha.data.samplers import SPLIT, permutation, raw
+from alpha.data.checks import index_of, indices_of
+from alpha.data.collate import collate, mapped, merged, wrong_length
 from alpha.errors import DataError
 
 Batch = tuple[NDArray[Any], NDArray[Any]]
@@ -85,7 +78,6 @@ class IterableDataset(Dataset[T]):
         raise TypeError(f"a {type(self).__name__} is read in its own order; it has no item {index!r}")
 
     def __add__(self, other: Dataset[Any]) -> ChainDataset:  # type: ignore[override]
-
         return ChainDataset([self, other])
 
 
@@ -199,155 +191,9 @@ def items_from(dataset: Any, places: list[Any]) -> list[Any]:
     return found
 
 
-def classes_of(dataset: Any) -> tuple[str, ...]:
-    """The names of the classes of a data set, in order; empty if it has none.
-
-    They are its list or tuple `classes` of different texts, or those of what a Subset or a ConcatDataset is made of,
-    also PyTorch's.
-
-    Raises:
-        DataError: parts of a ConcatDataset name other classes, so that one label means one class or another.
-    """
-    names: Any = None
-    with suppress(Exception):  # of a program's own class
-        names = dataset.classes
-    if names is None and hasattr(dataset, "indices") and getattr(dataset, "dataset", dataset) is not dataset:
-        return classes_of(dataset.dataset)
-    if names is None and isinstance(getattr(dataset, "datasets", None), list):
-        found = [classes_of(part) for part in dataset.datasets]
-        if isinstance(dataset, (ConcatDataset, ChainDataset)) or hasattr(dataset, "cumulative_sizes"):
-            _check_same_classes(type(dataset).__name__, found)
-        return found[0] if len(set(found)) == 1 else ()
-    named = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
-    return tuple(names) if named and len(set(names)) == len(names) else ()
-
-
-def _check_same_classes(owner: str, classes: list[tuple[str, ...]]) -> None:
-    named = [(number, names) for number, names in enumerate(classes) if names]
-    for number, names in named:
-        first, wanted = named[0]
-        if names != wanted:
-            place = next((i for i, pair in enumerate(zip(names, wanted, strict=False)) if len(set(pair)) > 1), None)
-            differ = "" if place is None else f"; class {place} is {names[place]!r} and {wanted[place]!r}"
-            raise DataError(
-                f"{owner}: data set {number} has {len(names)} classes, data set {first} has {len(wanted)}{differ}. "
-                "Labels are the numbers of classes, so all parts need the same ones in the same order; if only the "
-                "names differ, give them the same `classes`"
-            )
-
-
 def in_threads(dataset: Any) -> bool:
     """True if the items of a dataset may be made in other threads than the caller's."""
     return bool(getattr(dataset, "in_threads", True))
-
-
-class ArrayDataset(Dataset[tuple[Any, Any]]):
-    """Features (N, ..) and labels or targets (N, ..), all in memory; a `Trainer` takes images (N, H, W, C) uint8.
-
-    Both are numpy arrays, or Alpha's tensors on the cpu, whose arrays are taken. Batches are numpy arrays; see
-    `TensorDataset` for batches of tensors.
-
-    `classes` names the labels, in order; without it, labels of integers have any value. Raises DataError when the
-    arrays do not fit each other.
-    """
-
-    def __init__(
-        self, images: NDArray[Any] | Tensor, labels: NDArray[Any] | Tensor, classes: tuple[str, ...] = ()
-    ) -> None:
-        images, labels = _array("images", images), _array("labels", labels)
-        if len(labels) != len(images):
-            raise DataError(
-                f"dataset: expected as many images as labels  (images {images.shape}, labels {labels.shape})"
-            )
-        if classes and (labels.ndim != 1 or labels.dtype.kind not in "iu"):
-            raise DataError(
-                f"dataset: expected integer labels (N,) for {len(classes)} classes, not {labels.dtype} {labels.shape}"
-            )
-        if classes and len(labels) and not 0 <= labels.min() <= labels.max() < len(classes):
-            raise DataError(
-                f"dataset: labels run from {labels.min()} to {labels.max()}, "
-                f"expected 0 to {len(classes) - 1} for {len(classes)} classes"
-            )
-        self.images = images
-        self.labels = labels
-        self.classes = classes
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: Any) -> tuple[Any, Any]:
-        return self.images[index], self.labels[index]
-
-    def batch(self, indices: NDArray[np.int64]) -> Batch:
-        """Images and labels of these indices   indices (B,) -> (B, H, W, C), (B,)"""
-        return self.images[indices], self.labels[indices]
-
-
-def _array(name: str, values: Any) -> NDArray[Any]:
-    if isinstance(values, Tensor):
-        if not isinstance(values.array, np.ndarray):
-            raise DataError(f"dataset: {name} are on {values.device.name}; move them by .to('cpu')")
-        values = array_of(values)
-    if not isinstance(values, np.ndarray) or not values.ndim:
-        raise DataError(f"dataset: {name} are no numpy array (N, ..) but a {type(values).__name__}")
-    if is_masked(values):
-        raise DataError(f"dataset: the array of {name} {MASKED}")
-    return values
-
-
-class TensorDataset(Dataset[tuple[Any, ...]]):
-    """Tensors or numpy arrays (N, ..) of one length; an item is the tuple of their parts at an index.
-
-    If one of them is a tensor, all are. Tensors may be on any device; batches are made there, without a thread. No
-    gradients flow to them.
-
-    Raises:
-        DataError: there are none, they differ in length, or one of them has a dtype that no tensor has beside tensors.
-
-    Examples:
-        >>> import alpha
-        >>> from alpha.data import TensorDataset
-        >>> data = TensorDataset(alpha.ones(10, 3), alpha.arange(10))
-        >>> len(data), data[4][1].item()
-        (10, 4)
-    """
-
-    def __init__(self, *tensors: Tensor | NDArray[Any]) -> None:
-        for number, values in enumerate(tensors):
-            if not isinstance(values, (Tensor, np.ndarray)) or not values.ndim:
-                found = "has no axis" if isinstance(values, (Tensor, np.ndarray)) else f"is a {type(values).__name__}"
-                raise DataError(f"TensorDataset: argument {number} {found}; expected a tensor or an array (N, ..)")
-            if is_masked(values):
-                raise DataError(f"TensorDataset: argument {number} {MASKED}")
-        if not tensors or any(len(values) != len(tensors[0]) for values in tensors):
-            shapes = ", ".join(str(values.shape) for values in tensors)
-            raise DataError(f"TensorDataset: expected tensors of one length  ({shapes or 'there are none'})")
-        mixed: Any = any(isinstance(values, Tensor) for values in tensors)
-        self.tensors: tuple[Any, ...] = mapped(tensors, _tensor_of) if mixed else tensors
-
-    @property
-    def in_threads(self) -> bool:  # type: ignore[override]
-        return all(isinstance(getattr(values, "array", values), np.ndarray) for values in self.tensors)
-
-    def __len__(self) -> int:
-        return len(self.tensors[0])
-
-    def __getitem__(self, index: Any) -> tuple[Any, ...]:
-        return tuple([values[index] for values in self.tensors])
-
-    def batch(self, indices: NDArray[np.int64]) -> tuple[Any, ...]:
-        """Rows of each tensor or array at these indices   indices (B,) -> (B, ..) each"""
-        return tuple([_rows(values, indices) for values in self.tensors])
-
-
-def _tensor_of(values: Any) -> Any:
-    return values.detach() if isinstance(values, Tensor) else with_tensors(values)
-
-
-def _rows(values: Any, indices: NDArray[np.int64]) -> Any:
-    if isinstance(values, Tensor) and isinstance(values.array, np.ndarray):
-        return Tensor(array_of(values)[indices])  # no operator: a thread of the loader may do this
-    return values[indices]
 
 
 def batch_of(dataset: Any, indices: NDArray[np.int64]) -> Any:
@@ -396,7 +242,7 @@ class Subset(Dataset[Any]):
         return item_of(self.dataset, int(self.indices[index_of("Subset", index)]))
 
     def batch(self, indices: NDArray[np.int64]) -> Any:
-        """The batch of the dataset within   indices (B,), which count in the subset"""
+        """The batch of `indices` (B,), which count in the subset."""
         return batch_of(self.dataset, self.indices[indices])
 
 
@@ -528,73 +374,38 @@ def _indexed(owner: str, datasets: Iterable[Any]) -> list[Any]:
     return found
 
 
-def random_split(
-    dataset: Any,
-    lengths: Sequence[int | float],
-    generator: Generator | int | None = None,
-    *,
-    seed: int | None = None,
-    stratify: Any = None,
-) -> list[Subset]:
-    """Parts of a dataset that have no item in common, in a random order.
+def classes_of(dataset: Any) -> tuple[str, ...]:
+    """The names of the classes of a data set, in order; empty if it has none.
 
-    Args:
-        lengths: of the parts, which add up to the length of the dataset; or fractions, which add up to 1. A part gets
-            its fraction rounded down, and what is left goes to the parts in turn.
-        seed: fixes the parts; without it they follow from `alpha.manual_seed` and what was drawn since.
-        generator: the seed, under PyTorch's name; of an `alpha.Generator` it is the next draw.
-        stratify: labels (N,) of the items, numbers or strings. Each part then has its share of each class, up to one
-            item or two.
+    They are its list or tuple `classes` of different texts, or those of what a Subset or a ConcatDataset is made of,
+    also PyTorch's.
 
     Raises:
-        DataError: the lengths do not add up, or the labels are not one per item.
-
-    Examples:
-        >>> from alpha.data import random_split
-        >>> train, test = random_split(list(range(10)), [0.8, 0.2], seed=0)
-        >>> len(train), len(test)
-        (8, 2)
+        DataError: parts of a ConcatDataset name other classes, so that one label means one class or another.
     """
-    count = length_of("random_split", dataset)
-    seed = seed_of("random_split", seed, generator)
-    sizes = _sizes(lengths, count)
-    order = permutation(raw(rng.fresh_seed() if seed is None else seed, 0, count, SPLIT))
-    if stratify is not None:
-        order = _balanced(order, _labels(stratify, count))
-    return [Subset(dataset, order[begin:end]) for begin, end in pairwise([0, *accumulate(sizes)])]
+    names: Any = None
+    with suppress(Exception):  # of a program's own class
+        names = dataset.classes
+    if names is None and hasattr(dataset, "indices") and getattr(dataset, "dataset", dataset) is not dataset:
+        return classes_of(dataset.dataset)
+    if names is None and isinstance(getattr(dataset, "datasets", None), list):
+        found = [classes_of(part) for part in dataset.datasets]
+        if isinstance(dataset, (ConcatDataset, ChainDataset)) or hasattr(dataset, "cumulative_sizes"):
+            _check_same_classes(type(dataset).__name__, found)
+        return found[0] if len(set(found)) == 1 else ()
+    named = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
+    return tuple(names) if named and len(set(names)) == len(names) else ()
 
 
-def _sizes(lengths: Sequence[int | float], count: int) -> list[int]:
-    given = list(lengths)
-    if any(isinstance(n, bool) or not isinstance(n, (int, float, np.integer, np.floating)) or n < 0 for n in given):
-        raise DataError(f"random_split: lengths={given} are not lengths or fractions, 0 or more")
-    if math.isclose(sum(given), 1):
-        sizes = [math.floor(count * fraction) for fraction in given]
-        for place in range(count - sum(sizes)):
-            sizes[place % len(sizes)] += 1
-        return sizes
-    if sum(given) != count or any(n != int(n) for n in given):
-        raise DataError(
-            f"random_split: lengths={given} add up to {sum(given)}; expected {count}, the length of the dataset, "
-            "or fractions that add up to 1"
-        )
-    return [int(n) for n in given]
-
-
-def _labels(stratify: Any, count: int) -> NDArray[Any]:
-    labels = np.asarray(stratify)
-    if labels.shape != (count,):
-        raise DataError(f"random_split: stratify has shape {labels.shape}, expected a label per item, ({count},)")
-    return labels
-
-
-def _balanced(order: NDArray[np.int64], labels: NDArray[Any]) -> NDArray[np.int64]:
-    """The order with each class spread evenly: any range of it has about the same share of each class."""
-    _, classes = np.unique(labels[order], return_inverse=True)
-    classes = classes.reshape(-1)
-    sizes = np.bincount(classes)
-    by_class = np.argsort(classes, kind="stable")
-    ranks = np.empty(len(order), np.int64)
-    ranks[by_class] = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    # the item of rank r of n stands at (r + 1/2) / n of the way
-    return order[np.argsort((ranks + 0.5) / sizes[classes], kind="stable")]
+def _check_same_classes(owner: str, classes: list[tuple[str, ...]]) -> None:
+    named = [(number, names) for number, names in enumerate(classes) if names]
+    for number, names in named:
+        first, wanted = named[0]
+        if names != wanted:
+            place = next((i for i, pair in enumerate(zip(names, wanted, strict=False)) if len(set(pair)) > 1), None)
+            differ = "" if place is None else f"; class {place} is {names[place]!r} and {wanted[place]!r}"
+            raise DataError(
+                f"{owner}: data set {number} has {len(names)} classes, data set {first} has {len(wanted)}{differ}. "
+                "Labels are the numbers of classes, so all parts need the same ones in the same order; if only the "
+                "names differ, give them the same `classes`"
+            )

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alpha.core import generators, rng
+from alpha.data.batch_threads import Draws, made, prefetched, recipe_of
 from alpha.data.checks import flag, indices_of, only_offered, seed_of, whole_number
 from alpha.data.collate import collate
 from alpha.data.dataset import Batches, Dataset, Items, IterableDataset, check_indexed, classes_of, in_threads
-from alpha.data.fetch import Draws, made, prefetched, recipe_of
 from alpha.data.processes.pool import Pool
 from alpha.data.processes.worker import Job, Task
 from alpha.data.samplers import BatchSampler, WeightedRandomSampler, chunks, may_draw, part_of, permutation, raw

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alpha.config import user_path
-from alpha.data.dataset import ArrayDataset
+from alpha.data.array_datasets import ArrayDataset
 from alpha.errors import DataError
 from alpha.io.reading import most_bytes, note
 

@@ -15,8 +15,9 @@ from helpers import python_calls
 from PIL import Image
 
 from alpha import installation
-from alpha.data import Cifar10, Cifar10Sample, cifar, resolve, source
-from alpha.data.sample import FILE
+from alpha.data import Cifar10, Cifar10Sample, resolve
+from alpha.data.cifar import cifar10, source
+from alpha.data.cifar.sample import FILE
 from alpha.errors import DataError
 
 SAMPLE = Path(__file__).parents[2] / "datasets" / FILE
@@ -26,21 +27,21 @@ RECORDS = 12
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A small set in the official form: byte k of record r of file f is (f + r + k) % 251."""
-    monkeypatch.setattr(cifar, "_RECORDS", RECORDS)
-    monkeypatch.setattr(cifar, "_FILE_SIZE", RECORDS * cifar._RECORD)
-    root = tmp_path / cifar.FOLDER
+    monkeypatch.setattr(cifar10, "_RECORDS", RECORDS)
+    monkeypatch.setattr(cifar10, "_FILE_SIZE", RECORDS * cifar10._RECORD)
+    root = tmp_path / cifar10.FOLDER
     root.mkdir()
     number = 0
     for table in ("TRAIN_FILES", "TEST_FILES"):
         sums = {}
-        for name in getattr(cifar, table):
-            index = np.add.outer(np.arange(RECORDS), np.arange(cifar._RECORD))
+        for name in getattr(cifar10, table):
+            index = np.add.outer(np.arange(RECORDS), np.arange(cifar10._RECORD))
             records = ((index + number) % 251).astype(np.uint8)
             records[:, 0] = np.arange(RECORDS) % 10
             (root / name).write_bytes(records.tobytes())
             sums[name] = hashlib.md5(records.tobytes()).hexdigest()
             number += 1
-        monkeypatch.setattr(cifar, table, sums)
+        monkeypatch.setattr(cifar10, table, sums)
     return root
 
 
@@ -70,7 +71,7 @@ def test_an_altered_file_is_named_with_both_sums(folder: Path) -> None:
     data = bytearray(path.read_bytes())
     data[100] ^= 1
     path.write_bytes(data)
-    expected = cifar.TEST_FILES["test_batch.bin"]
+    expected = cifar10.TEST_FILES["test_batch.bin"]
     with pytest.raises(DataError, match=rf"test_batch.bin: md5 is [0-9a-f]{{32}}, expected {expected}"):
         Cifar10(folder, train=False)
 
@@ -245,15 +246,15 @@ def test_a_wheel_without_the_sample(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setenv("ALPHA_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(installation, "PACKAGE", tmp_path / "site-packages" / "alpha")
     monkeypatch.setattr(source, "PACKAGE", tmp_path / "site-packages" / "alpha")
-    assert source.data_dir() == tmp_path / "cache" / "datasets"
+    assert installation.data_dir() == tmp_path / "cache" / "datasets"
     with pytest.raises(DataError, match="alpha/_datasets: install Alpha again, which comes with it, or take the whole"):
         resolve("sample", has_gpu=False, fetch=unreachable)
 
 
 def test_names_and_sums_are_the_data_sets_own() -> None:
-    assert " ".join(cifar.CLASSES) == "airplane automobile bird cat deer dog frog horse ship truck"
-    sums = {**cifar.TRAIN_FILES, **cifar.TEST_FILES}
+    assert " ".join(cifar10.CLASSES) == "airplane automobile bird cat deer dog frog horse ship truck"
+    sums = {**cifar10.TRAIN_FILES, **cifar10.TEST_FILES}
     assert list(sums) == [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
     assert all(re.fullmatch("[0-9a-f]{32}", md5) for md5 in sums.values())
     assert len(set(sums.values())) == 6
-    assert re.fullmatch("[0-9a-f]{64}", cifar.ARCHIVE.sha256)
+    assert re.fullmatch("[0-9a-f]{64}", cifar10.ARCHIVE.sha256)

@@ -13,7 +13,7 @@ import pytest
 
 import alpha
 from alpha.data import ArrayDataset, DataLoader
-from alpha.data.fetch import prefetched
+from alpha.data.batch_threads import prefetched
 from alpha.errors import DataError
 
 

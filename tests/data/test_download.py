@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from alpha.data import cifar, fetch_cifar10
+from alpha.data import fetch_cifar10
+from alpha.data.cifar import cifar10
 from alpha.data.download import Remote, download
 from alpha.errors import DataError
 
@@ -134,7 +135,7 @@ def archive(files: dict[str, bytes]) -> bytes:
 
 
 def test_fetch_unpacks_the_six_files_and_nothing_else(server: Server, tmp_path: Path) -> None:
-    names = [*cifar.TRAIN_FILES, *cifar.TEST_FILES]
+    names = [*cifar10.TRAIN_FILES, *cifar10.TEST_FILES]
     files = {f"cifar-10-batches-bin/{name}": name.encode() for name in names}
     server.content = archive(files | {"../escaped": b"!", "cifar-10-batches-bin/readme.html": b""})
     root = tmp_path / "data" / "cifar-10-batches-bin"

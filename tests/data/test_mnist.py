@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from alpha.data import Cifar100, Mnist, cifar100
+from alpha.data import Cifar100, Mnist
+from alpha.data.cifar import cifar100
 from alpha.errors import DataError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (5, 4, 3), np.uint8)

@@ -41,7 +41,8 @@ from PIL import Image
 
 import alpha
 from alpha import nn
-from alpha.data import Cifar10, Cifar10Sample, Cifar100, PackedImages, cifar, cifar100, mnist, sample
+from alpha.data import Cifar10, Cifar10Sample, Cifar100, PackedImages, mnist
+from alpha.data.cifar import cifar10, cifar100, sample
 from alpha.data.images import packed_file
 from alpha.io.reading import ALLOWANCE
 from alpha.ops.conv2d.select.tune import TuningCache
@@ -157,9 +158,9 @@ def records(length: int, labels: int) -> bytes:
 
 @contextlib.contextmanager
 def small_cifar10(folder: Path) -> Iterator[None]:
-    data = records(cifar._RECORD, 1)
+    data = records(cifar10._RECORD, 1)
     files = {"data_batch_1.bin": hashlib.md5(data).hexdigest()}
-    with mock.patch.multiple(cifar, _RECORDS=2, _FILE_SIZE=len(data), TRAIN_FILES=files, TEST_FILES={}):
+    with mock.patch.multiple(cifar10, _RECORDS=2, _FILE_SIZE=len(data), TRAIN_FILES=files, TEST_FILES={}):
         yield
 
 
@@ -223,10 +224,10 @@ def make_tar(path: Path) -> None:
 def unpack(path: Path) -> Any:
     target = path.parent / "unpacked"
     shutil.rmtree(target, ignore_errors=True)
-    with mock.patch.object(cifar, "download"):
+    with mock.patch.object(cifar10, "download"):
         copy = path.parent / "copy.tar.gz"
         copy.write_bytes(path.read_bytes())
-        cifar.fetch_cifar10(target, cifar.Remote("https://x/copy.tar.gz", 0, ""))
+        cifar10.fetch_cifar10(target, cifar10.Remote("https://x/copy.tar.gz", 0, ""))
     return {file.name: file.read_bytes() for file in target.iterdir()}
 
 
@@ -277,7 +278,7 @@ def subjects() -> list[Subject]:
         ),
         Subject("train-images-idx3-ubyte", writes(IDX), lambda path: mnist.read_idx(path, 3), False),
         Subject("images.gz", writes(gzip.compress(IDX)), lambda path: mnist.read_idx(path.with_suffix(""), 3), True),
-        Subject("data_batch_1.bin", writes(records(cifar._RECORD, 1)), pair(Cifar10), True, small_cifar10),
+        Subject("data_batch_1.bin", writes(records(cifar10._RECORD, 1)), pair(Cifar10), True, small_cifar10),
         Subject("train.bin", writes(records(cifar100._RECORD, 2)), pair(Cifar100), False, small_cifar100),
         Subject("sample.zip", make_sample, lambda path: pair(lambda _: Cifar10Sample(path))(path), True, small_sample),
         Subject("archive.tar.gz", make_tar, unpack, False, small_cifar10),

@@ -11,8 +11,8 @@ import pytest
 from alpha import config
 from alpha.config import user_path
 from alpha.data import Cifar10, Cifar10Sample, Cifar100, ImageFolder, Mnist, resolve
-from alpha.data.source import data_dir
 from alpha.errors import CheckpointError, ConfigError, DataError
+from alpha.installation import data_dir
 from alpha.ops.conv2d.problem import FORWARD, INPUT, WEIGHT, Target
 from alpha.ops.conv2d.select import tune
 from alpha.ops.conv2d.select.choose import choose

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alpha.config import user_path
-from alpha.data.dataset import ArrayDataset
+from alpha.data.array_datasets import ArrayDataset
 from alpha.data.images.decoding import Decoder, Size, each
 from alpha.data.images.image_files import shown
 from alpha.data.images.image_folder import damage, size_of, threads_of
 from alpha.data.images.listing import EXTENSIONS, Listing, Samples, endings_of, error_rule, listed, warn_of
 from alpha.data.images.packed_file import Contents, Part, Rows, check_replaceable, needed_bytes, part_of, read_contents
-from alpha.data.source import data_dir
 from alpha.errors import DataError
+from alpha.installation import data_dir
 from alpha.runtime.activity import busy
 from alpha.runtime.progress import bar as progress_bar
 

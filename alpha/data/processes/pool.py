@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from alpha.data.batch_threads import named
 from alpha.data.dataset import get_worker_info
-from alpha.data.fetch import named
 from alpha.data.processes.worker import Done, Failed, Grow, Job, Ready, Slot, Task, places_of, work
 from alpha.errors import DataError
 

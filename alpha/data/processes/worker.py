@@ -24,8 +24,8 @@ from alpha.autograd.versions import array_of
 from alpha.core import rng
 from alpha.core.tensor import Tensor
 from alpha.data import dataset as datasets
+from alpha.data.batch_threads import Draws, Recipe, batch_of_calls, recipe_of
 from alpha.data.checks import say_where
-from alpha.data.fetch import Draws, Recipe, batch_of_calls, recipe_of
 from alpha.errors import DeviceError
 
 ALIGNMENT = 64  # bytes, of each part of a batch in shared memory

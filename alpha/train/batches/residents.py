@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from alpha.core.tensor import Tensor, tensor
 from alpha.data import DataLoader
+from alpha.data.array_datasets import ArrayDataset
 from alpha.data.collate import widened
-from alpha.data.dataset import ArrayDataset
 from alpha.runtime import Device
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.device import MIB

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from PIL import Image, features
 
 from alpha.config import user_path
-from alpha.data.cifar import CLASSES
-from alpha.data.dataset import ArrayDataset
+from alpha.data.array_datasets import ArrayDataset
+from alpha.data.cifar.cifar10 import CLASSES
 from alpha.errors import DataError
 from alpha.installation import checkout
 from alpha.io.reading import note, read_member

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from alpha.config import user_path
-from alpha.data.cifar import pixels_of
-from alpha.data.dataset import ArrayDataset
+from alpha.data.array_datasets import ArrayDataset
+from alpha.data.cifar.cifar10 import pixels_of
 from alpha.errors import DataError
 from alpha.io.reading import note
 

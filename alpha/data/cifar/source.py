@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from alpha import config
-from alpha.data.cifar import ARCHIVE, FOLDER, Cifar10, fetch_cifar10, missing_files
-from alpha.data.dataset import ArrayDataset
-from alpha.data.sample import FILE, Cifar10Sample, restore
+from alpha.data.array_datasets import ArrayDataset
+from alpha.data.cifar.cifar10 import ARCHIVE, FOLDER, Cifar10, fetch_cifar10, missing_files
+from alpha.data.cifar.sample import FILE, Cifar10Sample, restore
 from alpha.errors import DataError
-from alpha.installation import PACKAGE, checkout
+from alpha.installation import PACKAGE, checkout, data_dir
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,6 @@ class Source:
         """The train set and the test set."""
         read = Cifar10Sample if self.name == "sample" else Cifar10
         return read(self.path, train=True), read(self.path, train=False)
-
-
-def data_dir() -> Path:
-    """ALPHA_DATA_DIR, else `datasets/` of the checkout or, if Alpha is an installed wheel, of the cache folder."""
-    if (path := config.DATA_DIR.path()) is not None:
-        return path
-    return (checkout() or config.cache_dir()) / "datasets"
 
 
 def resolve(spec: str | None, has_gpu: bool, fetch: Callable[[Path], None] = fetch_cifar10) -> Source:
