@@ -378,7 +378,7 @@ class Module(Tree):
             if local or module._unturned:
                 vars(module)["_unturned"] = frozenset(local)
 
-    if TYPE_CHECKING:  # alpha/nn/summary.py has it
+    if TYPE_CHECKING:  # alpha/nn/summary/model_summary.py has it
 
         def summary(
             self, input_shape: tuple[int, ...] | Tensor | tuple[Tensor, ...], dtype: DTypeLike = None

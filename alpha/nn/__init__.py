@@ -12,18 +12,20 @@ from alpha.module.state_dict import *
 from alpha.nn import functional as functional
 from alpha.nn import init as init
 from alpha.nn import modules as modules
-from alpha.nn import summary as summary  # importing it gives Module its summary
 from alpha.nn import utils as utils
 from alpha.nn.adaptive_softmax import *
 from alpha.nn.batchnorm import *
 from alpha.nn.containers import *
 from alpha.nn.convolution import *
+from alpha.nn.dragon_norms import *
+from alpha.nn.joined_calls import *
 from alpha.nn.layers import *
 from alpha.nn.lazy import *
 from alpha.nn.normalization import *
 from alpha.nn.padding import *
 from alpha.nn.pooling import *
 from alpha.nn.recurrent import *
+from alpha.nn.summary import model_summary as model_summary  # importing it gives Module its summary
 from alpha.nn.transformer import *
 from alpha.ops.activation.parametric import *
 from alpha.ops.activation.piecewise import *

@@ -9,16 +9,10 @@ from alpha.core.tensor import Tensor
 from alpha.module.hooks import hooks_act, is_plain
 from alpha.module.module import Module, Parameter
 from alpha.module.parameter import shape_text
-from alpha.nn.batchnorm import (
-    Affine,
-    BatchNorm1d,
-    BatchNorm2d,
-    BatchNorm3d,
-    batch_norm_activation,
-    conv_batch_norm,
-    joins_pool,
-)
+from alpha.nn.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from alpha.nn.convolution import Conv2d
+from alpha.nn.dragon_norms import Affine
+from alpha.nn.joined_calls import batch_norm_activation, conv_batch_norm, joins_pool
 from alpha.nn.layers import Dropout
 from alpha.ops.convolution.conv_arguments import slope_of
 from alpha.ops.kernel.rectifier import rectifier_of

@@ -13,9 +13,10 @@ from alpha.autograd.grad_mode import no_grad
 from alpha.core.numerics import precision
 from alpha.core.tensor import Tensor
 from alpha.module.module import Module
-from alpha.nn.batchnorm import BatchNorm2d, Folded, computes
+from alpha.nn.batchnorm import BatchNorm2d
 from alpha.nn.containers import Sequential
 from alpha.nn.convolution import Conv2d
+from alpha.nn.joined_calls import Folded, computes
 from alpha.nn.layers import Identity
 from alpha.nn.utils.fusion import fuse_conv_bn_eval
 from alpha.ops.convolution.conv_arguments import slope_of

@@ -7,7 +7,7 @@ import numpy as np
 import alpha
 from alpha.errors import ConfigError
 from alpha.nn import Module
-from alpha.nn.summary import trace
+from alpha.nn.summary.model_summary import trace
 from scaling.step import Layer
 
 PRECISIONS = ("float32", "tf32", "bf16")

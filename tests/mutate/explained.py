@@ -5,7 +5,9 @@ FOR_PEOPLE = "it is read by people"
 
 EXPLAINED: dict[str, str] = {
     "alpha/data/cifar/sample.py:: 3 -> 4": "an upper limit: any number above the size of the largest strip will do",
-    "alpha/nn/summary.py:_cells: 1e6 -> 1000001.0": "it shows in a layer of 10^11 operations, which a test cannot run",
+    "alpha/nn/summary/model_summary.py:_cells: 1e6 -> 1000001.0": (
+        "it shows in a layer of 10^11 operations, which a test cannot run"
+    ),
     "alpha/ops/normalization/batch_norm_cpu.py:_sums_and_dX: workers.parallel_for(R, grain, sums, blas=True) -> "
     "workers.parallel_for(R, grain, sums, )": f"{SPEED}: BLAS would begin threads in each worker",
     'alpha/ops/conv2d/cpu.py:_sum_of_products: "product" -> "XXproductXX"': "a name that only has to be another one",

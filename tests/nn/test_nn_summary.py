@@ -11,7 +11,7 @@ import pytest
 
 import alpha
 from alpha import ShapeError, Tensor, nn
-from alpha.nn.summary import Row, _arguments, _bytes, trace
+from alpha.nn.summary.model_summary import Row, _arguments, _bytes, trace
 from alpha.runtime.cuda.planning.driver_dry import DryDevice
 
 

@@ -12,7 +12,7 @@ from alpha import nn
 from alpha.models import ResNet, torchvision
 from alpha.models.torchvision.resnet import Bottleneck
 from alpha.nn import functional as F
-from alpha.nn.batchnorm import Folded
+from alpha.nn.joined_calls import Folded
 from alpha.serve import fold_batch_norms
 
 

@@ -22,7 +22,7 @@ from alpha.errors import AlphaError
 from alpha.module.module import Module
 from alpha.module.parameter import Parameter
 from alpha.nn.containers import ModuleList, Sequential
-from alpha.nn.summary import arrays_in
+from alpha.nn.summary.model_summary import arrays_in
 from alpha.optim.optimizer import Optimizer
 from alpha.runtime import recording
 from alpha.runtime.cuda.cuda_device import CudaDevice

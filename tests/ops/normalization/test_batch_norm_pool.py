@@ -16,7 +16,7 @@ import alpha
 import alpha.nn.functional as F
 from alpha import Tensor, nn
 from alpha.autograd import tracing
-from alpha.nn.kept_sides import INPUT, kept_sides
+from alpha.nn.summary.kept_sides import INPUT, kept_sides
 from alpha.ops.kernel.plan import Plan
 from alpha.ops.normalization import batch_norm
 from alpha.ops.normalization.batch_norm_pool import BatchNormPool, takes_windows

@@ -20,9 +20,10 @@ from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor, as_dtype
 from alpha.errors import ShapeError
 from alpha.module.module import Module, device_of, evaluation_of
-from alpha.nn.batchnorm import SqBatchNorm, _BatchNorm
-from alpha.nn.kept_sides import AGAIN, BOTH, INPUT, NEITHER, OUTPUT, kept_sides, tensors_in
+from alpha.nn.batchnorm import _BatchNorm
+from alpha.nn.dragon_norms import SqBatchNorm
 from alpha.nn.lazy import initialised
+from alpha.nn.summary.kept_sides import AGAIN, BOTH, INPUT, NEITHER, OUTPUT, kept_sides, tensors_in
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.convolution.conv_arguments import ConvAxes
 from alpha.ops.kernel.options import integer
