@@ -34,21 +34,16 @@ from scaling.sides import ALONE, COMPARED, EXCHANGED, NETWORKS, SIDES, TOGETHER,
 from alpha.core.numerics import PRECISIONS
 from alpha.errors import DeviceError
 from alpha.train import make_folder
-from alpha.train.commands.command_line import Parser, command, names, path, positive_float, positive_int
+from alpha.train.commands.command_line import Parser, command, names, path, positive_float, positive_int, positive_ints
 
 BATCHES = {32: 512, 128: 256, 224: 128}  # images of a GPU, or of all of them with strong scaling, by their size
 WEAK, STRONG = "weak", "strong"
 
 
-def numbers(text: str) -> list[int]:
-    """The type of an option that takes whole numbers above 0, with commas between."""
-    return [positive_int(part) for part in text.split(",")]
-
-
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = Parser(prog="bench_scaling", description="Scaling of a training step, beside PyTorch's DDP.")
     add = parser.add_argument
-    add("--gpus", type=numbers, default=[2], metavar="N[,N..]", help="of this machine (default: 2)")
+    add("--gpus", type=positive_ints, default=[2], metavar="N[,N..]", help="of this machine (default: 2)")
     add("--scaling", choices=[WEAK, STRONG, "both"], default=WEAK, help="default: weak")
     add("--models", type=names(tuple(NETWORKS)), default=list(NETWORKS), help=f"of {','.join(NETWORKS)}")
     add("--precision", choices=[*PRECISIONS, "all"], default="all", help="default: all")

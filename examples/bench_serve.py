@@ -27,7 +27,7 @@ from alpha.core.numerics import PRECISIONS
 from alpha.errors import AlphaError
 from alpha.models import Classifier, Description
 from alpha.serve import Batcher, Predictor
-from alpha.train.commands.command_line import Parser, command, positive_int
+from alpha.train.commands.command_line import Parser, command, positive_int, positive_ints
 
 SIDES = ("Alpha", "PyTorch")
 CONNECTIONS = 4096
@@ -38,18 +38,13 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = Parser(prog="bench_serve", description="Latency of a web server, Alpha beside PyTorch.")
     add = parser.add_argument
     add("--size", type=positive_int, default=128, help="of the images (default: %(default)s)")
-    add("--clients", type=numbers, default=[1, 64], metavar="N,N", help="default: 1,64")
+    add("--clients", type=positive_ints, default=[1, 64], metavar="N,N", help="default: 1,64")
     add("--requests", type=positive_int, default=1000, help="of each number of clients (default: %(default)s)")
     add("--max-batch", type=positive_int, default=64)
     add("--device", choices=["auto", "cpu", "cuda"], default="auto")
     add("--precision", choices=PRECISIONS, default="float32")
     add("--side", choices=SIDES, help=argparse.SUPPRESS)  # the process of a side
     return parser.parse_args(arguments)
-
-
-def numbers(text: str) -> list[int]:
-    """Whole numbers of at least 1 with commas between."""
-    return [positive_int(number) for number in text.split(",")]
 
 
 def photo_of(size: int) -> bytes:

@@ -9,10 +9,11 @@ import numpy as np
 
 import alpha
 from alpha import distributed, nn
+from alpha.data.dataset import classes_of
 from compare.networks import twin
 from compare.ranks import data_parallel, gather_alpha
 from compare.sides import initial_model
-from compare.spec import Dataset, Spec, classes_of
+from compare.spec import Dataset, Spec
 from compare.twins import copy_weights
 
 Step = Callable[[np.ndarray, np.ndarray], float]  # pixels (N, H, W, 3) in [-1, 1] and labels -> loss

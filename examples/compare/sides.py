@@ -12,13 +12,14 @@ import numpy as np
 
 import alpha
 from alpha.data import DataLoader
+from alpha.data.dataset import classes_of
 from alpha.data.loader import Part
 from alpha.distributed.membership.environment import choose_gpu, place_of
 from alpha.train import Callback, Trainer
 from alpha.train.commands.command_line import join_ranks
 from compare.networks import network, twin
 from compare.ranks import data_parallel, gather_alpha, gather_torch, join_torch, leave_torch, of_all_ranks, take_buffers
-from compare.spec import LOSS_STEPS, Outcome, Spec, batches, classes_of, fits, load, process_bytes
+from compare.spec import LOSS_STEPS, Outcome, Spec, batches, fits, load, process_bytes
 
 SEEDS = 1_000_003  # from a rank's seed of PyTorch's dropout to the next rank's, which draws other numbers
 

@@ -141,11 +141,6 @@ def _image_folder(folder: Path, size: int) -> tuple[Dataset, Dataset]:
     return Subset(whole, places[places % 10 != 9]), Subset(whole, places[places % 10 == 9])
 
 
-def classes_of(dataset: Any) -> tuple[str, ...]:
-    """The names of the classes of a set, or of the set that it is a part of."""
-    return tuple((dataset.dataset if isinstance(dataset, Subset) else dataset).classes)
-
-
 def fits(dataset: Any, gpu_bytes: int) -> bool:
     """True if a set may lie on a GPU with this free memory, by the rule of Alpha's Trainer: a quarter of it."""
     images = (dataset.dataset if isinstance(dataset, Subset) else dataset).images

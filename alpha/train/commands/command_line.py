@@ -146,6 +146,11 @@ def _number(kind: Callable[[str], N], text: str, name: str) -> N:
         raise argparse.ArgumentTypeError(f"{text!r} is not {name}") from None
 
 
+def positive_ints(text: str) -> list[int]:
+    """The type of an option that takes whole numbers above 0, with commas between."""
+    return [positive_int(part) for part in text.split(",")]
+
+
 def names(offered: Sequence[str]) -> Callable[[str], list[str]]:
     """The type of an option that takes some of `offered`, with commas between."""
 
