@@ -133,9 +133,12 @@ class _Walk:
     def _visit(self, gradient: _Gradient) -> None:
         """Run the rule of the node at which this whole gradient has arrived."""
         node, owned, targets = gradient.node, gradient.owned, self.targets
-        node.begun = gradient.begun
+        node.begun, node._other_part = gradient.begun, gradient.other
         if self.listener is not None:
             self.listener.layer = node.layer
+        if node.hooks and gradient.other is not None:  # the hook is newer than the last part
+            gradient.add(gradient.other)
+            node._other_part = None
         dY = _run_hooks(node.hooks, gradient.array, node.name) if node.hooks else gradient.array
         if targets is not None and node in targets.found:
             targets.found[node] = dY if owned and dY is gradient.array else _copy(dY)
@@ -150,10 +153,10 @@ class _Walk:
         if node.takes_first_steps and getattr(node.edges[0], "offers_first_step", False):
             node.behind = step = self._step_behind(node)
         results = node.backward(dY) if targets is None else targets.run(node, dY)
-        node.begun = None
+        held = [dY, node._other_part, *(node._saved or ())]
+        node.begun = node._other_part = None
         if step is not None:
             node.behind, step = None, step if step.taken else None
-        held = [dY, *(node._saved or ())]
         if not self.retain_graph:
             node.free()
         del dY
@@ -228,7 +231,10 @@ class _Walk:
                 self.pending[edge.id] = found = _Gradient(edge, dX, owned)
                 heapq.heappush(self.heap, -edge.id)
             elif step is None:
-                found.add(dX)
+                if edge.takes_parts and self._is_last_part(edge, found):
+                    found.other = dX
+                else:
+                    found.add(dX)
             else:
                 found.array, found.owned = dX, owned
             found.begun = step
@@ -238,6 +244,15 @@ class _Walk:
             forget_magnitude(self.add(self.totals[edge], dX, out=self.totals[edge]))
         else:
             self.totals[edge] = dX if owned else edge.device.copy(dX)
+
+    def _is_last_part(self, node: Function, found: _Gradient) -> bool:
+        """True if nothing but the rule of the node sees its gradient, and no part follows; arrays of a GPU alone.
+
+        On the host an addition in place takes as long, and less memory.
+        """
+        assert node.form is not None
+        host, *_ = node.form
+        return not host and not node.hooks and self.targets is None and node.recorded_uses == found.uses + 1
 
     def _end(self) -> None:
         for leaf, total in self.totals.items():
@@ -288,12 +303,13 @@ class Targets:
 class _Gradient:
     """The gradient that has arrived at a node so far; added in place once the array is ours."""
 
-    __slots__ = ("array", "begun", "node", "owned", "uses")
+    __slots__ = ("array", "begun", "node", "other", "owned", "uses")
 
     def __init__(self, node: Function, array: Array, owned: bool = False) -> None:
         self.node, self.array, self.owned = node, array, owned
         self.uses = 0  # of the node's output that have given their part
         self.begun: FirstStep | None = None
+        self.other: Array | None = None  # the last part, if the node adds it up itself
 
     def add(self, array: Array) -> None:
         self.array = REGISTRY["add"](self.array, array, out=self.array if self.owned else None)

@@ -88,6 +88,8 @@ class Function:
     takes_first_steps = False  # whether `backward` may take the first step of the function behind its first input
     behind: FirstStep | None = None  # that step, while `backward` may take it
     begun: FirstStep | None = None  # the first step of this function, if it was taken already
+    takes_parts = False  # whether `backward` adds up two parts of dY itself, of which the second is `_other_part`
+    _other_part: Array | None = None  # the second part of dY, if there is one
     recorded_uses = 0  # of the output, by functions that may give it a gradient
     gradient_is_seen = False  # whether a backward pass was asked for that of the output, or began with it
     lends = False  # whether a gradient that it returns may be memory that somebody else holds

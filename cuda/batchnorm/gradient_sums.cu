@@ -7,7 +7,8 @@
 //   FROM_OUTPUT    Y has it; X is not read: (X - mean) / sqrt(var + eps) is found again from Y, with weights of at
 //                  least `smallest` in magnitude. dZ is not written;
 //   FROM_SUM       so, too, from Y and the residual; dZ is written.
-// dY, X, Y, residual, dZ (R, C) of TYPE, everything else (C,). With Y_HALF 1 (TYPE float) Y is an fp16 copy, whose
+// With OTHER 1 the gradient is dY + other, and dZ is written in each case; else 0.
+// dY, other, X, Y, residual, dZ (R, C) of TYPE, everything else (C,). With Y_HALF 1 (TYPE float) Y is an fp16 copy, whose
 // scale follows from `Y_magnitude` (batchnorm/kept_output.cuh).
 // A block adds up segment z of the rows, `rows` of them. If there are several segments, it writes its sums to
 // part[0, z, c] and part[1, z, c], and the last block that comes to a tile of columns adds up the parts in their order.
@@ -19,16 +20,18 @@
 // merge_gradient_sums: the same from the sums of `parts` parts of the rows, part (2, parts, C), which a convolution
 //   wrote on its way (conv2d/sm90/first_step.cuh), and with LIMIT 1 from the largest magnitude of dZ, whose bits are in
 //   `most`. Grid: ceil(C / 2). Block: (2, 256).
-// Macros: TYPE float | bfloat16; VECTOR 1 | 4 | 8 (only NOT_RECTIFIED) divides C, arrays are aligned
-// to packs; RECTIFIED, LIMIT, Y_HALF as above.
+// Macros: TYPE float | bfloat16; VECTOR 1 | 4 | 8 (only NOT_RECTIFIED, OTHER 0) divides C, arrays are aligned
+// to packs; RECTIFIED, OTHER, LIMIT, Y_HALF as above.
 #include "batchnorm/gradient_sums.cuh"
 #include "batchnorm/kept_output.cuh"
 #include "common/many_lanes.cuh"
 
+constexpr bool OTHER = ALPHA_OTHER;
+
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     gradient_sums(float* dweight, float* dbias, T* __restrict__ dZ, float* part, unsigned* state,
-                  const T* __restrict__ dY, const T* __restrict__ X, const Kept* __restrict__ Y,
-                  const T* __restrict__ residual, const float* __restrict__ mean, const float* __restrict__ var,
+                  const T* __restrict__ dY, const T* __restrict__ other, const T* __restrict__ X,
+                  const Kept* __restrict__ Y, const T* __restrict__ residual, const float* __restrict__ mean, const float* __restrict__ var,
                   const float* __restrict__ weight, const float* __restrict__ bias, float eps, float smallest,
                   float slope, float bound, int R, int C, int rows, unsigned* limit, unsigned* limit_state,
                   const unsigned* __restrict__ Y_magnitude) {
@@ -44,13 +47,15 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
       const size_t at = size_t(r) * C + c;
       const bool reads_y = RECTIFIED == FROM_Y || UNDONE;
       const Pack<float, V> none = {};
-      return GradientRow{load_pack<V>(dY + at), UNDONE ? none : load_pack<V>(X + at),
+      Pack<float, V> g = load_pack<V>(dY + at);
+      if constexpr (OTHER) g += load_pack<V>(other + at);
+      return GradientRow{g, UNDONE ? none : load_pack<V>(X + at),
                          reads_y ? load_kept<V>(Y + at, Y_factor) : none,
                          RECTIFIED == FROM_SUM ? load_pack<V>(residual + at) : none};
     };
     visit_rows<AHEAD>(segment.start + threadIdx.y, segment.stop, blockDim.y, load, [&](int r, const GradientRow& row) {
       const Pack<float, V> g = rectified_gradient(row, normalized, Rectifier<float>{slope, bound});
-      if (RECTIFIED == FROM_Y || RECTIFIED == FROM_SUM) store_pack(dZ + size_t(r) * C + c, g);
+      if (RECTIFIED == FROM_Y || RECTIFIED == FROM_SUM || OTHER) store_pack(dZ + size_t(r) * C + c, g);
       sums.g += g;
 #pragma unroll
       for (int i = 0; i < V; i++) sums.gx.v[i] += g.v[i] * centred(row, normalized, undone, i);

@@ -13,7 +13,7 @@ from alpha.ops.conv2d.channel_statistics import StatisticsArguments
 from alpha.ops.conv2d.magnitudes import HALVES
 from alpha.ops.conv2d.problem import Given
 from alpha.ops.kernel.casts import HalfAlone
-from alpha.ops.kernel.rectifier import KeptOutput, Rectified, RectifiedInput, Rectifier
+from alpha.ops.kernel.rectifier import GradientParts, KeptOutput, Rectified, RectifiedInput, Rectifier
 from alpha.runtime.cuda.cuda_device import CudaDevice
 
 SHAPE = (9, 5, 7, 24)  # rows that no block fills
@@ -112,11 +112,21 @@ def copied(a: dict[str, Any], name: str) -> HalfAlone:
     return HalfAlone(array, magnitude)
 
 
-def _gradients(name: str, own: Callable[[dict[str, Any]], Rectified] | None, behind: Rectifier | None = None) -> Case:
+def _gradient(a: dict[str, Any], in_parts: bool) -> Array | GradientParts:
+    return GradientParts(a["dY"], a["residual"]) if in_parts else a["dY"]
+
+
+def _gradients(
+    name: str,
+    own: Callable[[dict[str, Any]], Rectified] | None,
+    behind: Rectifier | None = None,
+    in_parts: bool = False,
+) -> Case:
     def call(a: dict[str, Any]) -> Array:
         X = a["X"] if behind is None else RectifiedInput(a["X"], behind)
         numbers = a["mean"], a["var"], a["weight"], EPS, True
-        dX: Array = REGISTRY["batch_norm_gradients"](a["dY"], X, *numbers, None if own is None else own(a))[0]
+        rectified = None if own is None else own(a)
+        dX: Array = REGISTRY["batch_norm_gradients"](_gradient(a, in_parts), X, *numbers, rectified)[0]
         return dX
 
     return Case(name, call)
@@ -127,9 +137,9 @@ def _kept(a: dict[str, Any], residual: bool, copy: bool) -> KeptOutput:
     return KeptOutput(copied(a, Y) if copy else a[Y], a["residual"] if residual else None, Rectifier(SLOPE))
 
 
-def _from_output(name: str, residual: bool, copy: bool = False) -> Case:
+def _from_output(name: str, residual: bool, copy: bool = False, in_parts: bool = False) -> Case:
     def call(a: dict[str, Any]) -> Array:
-        given = a["dY"], _kept(a, residual, copy), a["var"], a["weight"], a["bias"], EPS
+        given = _gradient(a, in_parts), _kept(a, residual, copy), a["var"], a["weight"], a["bias"], EPS
         dX: Array = REGISTRY["batch_norm_gradients_from_output"](*given)[0]
         return dX
 
@@ -156,6 +166,13 @@ CASES = [
     _gradients("gradients, sign from Y", lambda a: Rectified(Rectifier(3.0), None, a["Y"])),
     _gradients("gradients, sign from a copy", lambda a: Rectified(Rectifier(3.0), None, copied(a, "Y"))),
     _gradients("gradients, rectifier behind", None, Rectifier(0.25)),
+    _gradients("gradients in parts", None, in_parts=True),
+    _gradients("gradients in parts, sign from Y", lambda a: Rectified(Rectifier(3.0), None, a["Y"]), in_parts=True),
+    _gradients(
+        "gradients in parts, sign from a copy", lambda a: Rectified(Rectifier(3.0), None, copied(a, "Y")), in_parts=True
+    ),
+    _from_output("gradients in parts from the output", False, in_parts=True),
+    _from_output("gradients in parts from a copy of the output", False, True, in_parts=True),
     _from_output("gradients from the output", False),
     _from_output("gradients from the output, residual", True),
     _from_output("gradients from a copy of the output", False, True),

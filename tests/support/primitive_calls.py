@@ -18,7 +18,7 @@ from alpha.ops.conv2d.channel_statistics import StatisticsArguments
 from alpha.ops.conv2d.shape import conv_shape
 from alpha.ops.image.resampling import Resampling
 from alpha.ops.image.sampling import Sampling
-from alpha.ops.kernel.rectifier import KeptOutput, Rectified, RectifiedInput, Rectifier
+from alpha.ops.kernel.rectifier import GradientParts, KeptOutput, Rectified, RectifiedInput, Rectifier
 from alpha.ops.kernel.rows.row_indices import NO_PLACE
 from alpha.ops.kernel.views import View
 from alpha.ops.noise.group_dropout import Outcome
@@ -100,6 +100,12 @@ def pooled(s: PoolShape) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     X = normal(s.N, s.IH, s.IW, s.C)
     Y, index = REGISTRY["max_pool2d_forward"](X, s)
     return normal(*Y.shape), index, Y
+
+
+def in_parts(R: int, C: int) -> GradientParts:
+    """Two parts of a gradient (R, C), whose sum is exact in bfloat16, too."""
+    dY = normal(R, C)
+    return GradientParts(dY, -dY / 2)
 
 
 def columns(C: int) -> Columns:
@@ -282,6 +288,16 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
                 (300, 5, True, Rectified(Rectifier(0.25), None, normal(300, 5))),
             )
         ),
+        *(
+            (in_parts(R, C), X, normal(C), positive(C), normal(C), 1e-5, batch, rectified, R)
+            for R, C, X, batch, rectified in (
+                (37, 20, normal(37, 20), True, None),
+                (3000, 8, normal(3000, 8), True, Rectified(Rectifier(0.25), normal(8), None)),
+                (300, 5, normal(300, 5), False, Rectified(Rectifier(), normal(5), None)),
+                (3000, 8, normal(3000, 8), True, Rectified(Rectifier(bound=0.5), None, normal(3000, 8))),
+                (300, 5, RectifiedInput(normal(300, 5), Rectifier(0.25)), True, None),
+            )
+        ),
     ],
     "batch_norm_gradients_from_output": [
         (normal(R, C), KeptOutput(normal(R, C), residual, rectifier), positive(C), positive(C), normal(C), 1e-5, R)
@@ -290,6 +306,13 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
             (3000, 8, None, Rectifier(0.25)),
             (300, 5, normal(300, 5), Rectifier(0.25)),
             (3000, 8, normal(3000, 8), Rectifier(1.0)),
+        )
+    ]
+    + [
+        (in_parts(R, C), kept, positive(C), positive(C), normal(C), 1e-5, R)
+        for R, C, kept in (
+            (3000, 8, KeptOutput(normal(3000, 8), None, Rectifier(0.25))),
+            (300, 5, KeptOutput(normal(300, 5), normal(300, 5), Rectifier(0.25))),
         )
     ],
     "batch_norm_gradients_begun": [
@@ -513,7 +536,7 @@ def run(function: Primitive, device: str, arguments: tuple[Any, ...], magnitudes
     def put(argument: Any) -> Any:
         if isinstance(argument, list):
             return [put(item) for item in argument]
-        if isinstance(argument, (Columns, KeptOutput, Rectified, RectifiedInput, StatisticsArguments)):
+        if isinstance(argument, (Columns, GradientParts, KeptOutput, Rectified, RectifiedInput, StatisticsArguments)):
             return type(argument)(*map(put, argument))
         return target.upload(argument) if isinstance(argument, np.ndarray) else argument
 

@@ -299,6 +299,13 @@ class RectifiedInput(NamedTuple):
     rectifier: Rectifier
 
 
+class GradientParts(NamedTuple):
+    """Gradient of an output that was used twice: the sum of these two, which the rule adds up on its way."""
+
+    dY: Array
+    other: Array
+
+
 class KeptOutput(NamedTuple):
     """Arrays that batch normalisation has kept in place of X: Y = rectifier(Z + residual)."""
 

@@ -31,6 +31,7 @@ from alpha.ops.kernel.rectifier import (
     FROM_Y,
     IDENTITY,
     NOT_RECTIFIED,
+    GradientParts,
     KeptOutput,
     Rectified,
     RectifiedInput,
@@ -68,7 +69,7 @@ class BatchNorm(Function):
             so that to keep Y in its place gains nothing; not asked in the mode "fast".
     """
 
-    offers_first_step = takes_first_steps = True
+    offers_first_step = takes_first_steps = takes_parts = True
     can_keep_output = keeps_output = has_residual = False
     input_stays = False
     rectifier: Rectifier | None = None
@@ -190,6 +191,7 @@ class BatchNorm(Function):
         )
 
     def backward(self, dY: Array) -> Any:
+        parts = dY if self._other_part is None else GradientParts(dY, self._other_part)
         before = self.edges[0]
         wanted = Given.MAGNITUDE
         if isinstance(before, Convolution) and before.can_read_half:
@@ -200,7 +202,7 @@ class BatchNorm(Function):
                 kept, weight, bias = self._kept_output()
                 if self.begun is not None:
                     return *self._rest(dY, kept, weight, bias), dY
-                return batch_norm_gradients_from_output(dY, kept, self.var, weight, bias, self.eps)
+                return batch_norm_gradients_from_output(parts, kept, self.var, weight, bias, self.eps)
             X, weight, *sign = self.saved
             given = X if self.behind is None else with_step(X, self.behind)
             if self.begun is not None:
@@ -209,7 +211,7 @@ class BatchNorm(Function):
             if self.rectifier is not None:
                 bias, Y = (None, self.half or sign[0]) if self.sign_from_Y else (*sign, None)
                 rectified = Rectified(self.rectifier, bias, Y)
-            return batch_norm_gradients(dY, given, self.mean, self.var, weight, self.eps, self.batch, rectified)
+            return batch_norm_gradients(parts, given, self.mean, self.var, weight, self.eps, self.batch, rectified)
         finally:
             HALVES.reset(token)
 

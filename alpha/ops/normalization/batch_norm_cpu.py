@@ -12,7 +12,7 @@ from alpha.core.primitive import Array
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArguments
 from alpha.ops.kernel.casts import as_dtype, as_float32
 from alpha.ops.kernel.elementwise import add
-from alpha.ops.kernel.rectifier import KeptOutput, Rectified, RectifiedInput, Rectifier
+from alpha.ops.kernel.rectifier import GradientParts, KeptOutput, Rectified, RectifiedInput, Rectifier
 from alpha.runtime import workers
 from alpha.runtime.cpu import empty as cpu_empty
 
@@ -115,7 +115,7 @@ def _away_from_0(weight: Array, smallest: float) -> Array:
 
 
 def gradients(
-    dY: Array,
+    dY: Array | GradientParts,
     X: Array | RectifiedInput,
     mean: Array,
     var: Array,
@@ -126,29 +126,38 @@ def gradients(
 ) -> tuple[Array, Array, Array, Array | None]:
     """dX, dweight, dbias, by two passes over the rows; dZ."""
     X, behind = _input(X)
-    shape, dtype, X, dZ = X.shape, X.dtype, as_float32(_rows(X)), dY
-    dY = as_float32(_rows(dY))
+    shape, dtype, X, in_parts = X.shape, X.dtype, as_float32(_rows(X)), isinstance(dY, GradientParts)
+    dZ, dY = dY, _sum(dY)
+    if in_parts:
+        dZ = as_dtype(dY, dtype).reshape(shape)
     if rectified is not None:
         held = rectified.Y
         Z = apply(X, mean, var, weight, rectified.bias, eps) if held is None else as_float32(_rows(held))
         dY = rectified.rectifier.gradient(dY, Z)
-        dZ = None if held is None else as_dtype(dY, dtype).reshape(shape)
+        dZ = None if held is None and not in_parts else as_dtype(dY, dtype).reshape(shape)
     rstd = 1 / np.sqrt(var + X.dtype.type(eps))
     dX, dw, db = _sums_and_dX(dY, lambda start, stop: X[start:stop] - mean, rstd, weight * rstd, batch)
     dX = dX if behind is None else behind.gradient(dX, X)
     return as_dtype(dX, dtype).reshape(shape), dw, db, dZ
 
 
+def _sum(dY: Array | GradientParts) -> Array:
+    """The gradient of the output, of one part or two, as rows of at least 32 bits   (R, C)"""
+    parts = [as_float32(_rows(part)) for part in (dY if isinstance(dY, GradientParts) else (dY,))]
+    return parts[0] if len(parts) == 1 else add(*parts)
+
+
 def gradients_from_output(
-    dY: Array, kept: KeptOutput, var: Array, weight: Array, bias: Array, eps: float
+    dY: Array | GradientParts, kept: KeptOutput, var: Array, weight: Array, bias: Array, eps: float
 ) -> tuple[Array, Array, Array, Array | None]:
     """The results of `gradients`, with X, normalised, from Y and the residual."""
     Y, residual, rectifier = kept
-    dZ = rectifier.gradient(_rows(dY), _rows(Y))
+    dZ = rectifier.gradient(_sum(dY), _rows(Y))
     found = _normalized(kept, weight, bias)
     scale = weight / np.sqrt(var + Y.dtype.type(eps))
     dX, dw, db = _sums_and_dX(dZ, lambda start, stop: found[start:stop].copy(), np.ones_like(var), scale, True)
-    return dX.reshape(Y.shape), dw, db, None if residual is None else dZ.reshape(Y.shape)
+    asked = residual is not None or isinstance(dY, GradientParts)
+    return dX.reshape(Y.shape), dw, db, dZ.reshape(Y.shape) if asked else None
 
 
 def gradients_begun(

@@ -26,6 +26,7 @@ from alpha.ops.kernel.rectifier import (
     FROM_Y,
     IDENTITY,
     NOT_RECTIFIED,
+    GradientParts,
     KeptOutput,
     Rectified,
     RectifiedInput,
@@ -139,7 +140,7 @@ def _application(
 
 
 def gradients(
-    dY: Array,
+    dY: Array | GradientParts,
     X: Array | RectifiedInput,
     mean: Array,
     var: Array,
@@ -150,12 +151,14 @@ def gradients(
 ) -> tuple[Array, Array, Array, Array | None]:
     X, behind = X if isinstance(X, RectifiedInput) else (X, None)
     Y = None if rectified is None else rectified.Y
-    require_same_float("batch_norm", dY, X, *([] if Y is None else [Y]))
+    parts = _parts(dY)
+    dY = parts["dY"]
+    require_same_float("batch_norm", *parts.values(), X, *([] if Y is None else [Y]))
     require_float32("batch_norm", mean, var, weight)
     device = X.device
     if X.size == 0:
         return device.zeros(X.shape, X.dtype), *(device.zeros(X.shape[-1:], FLOAT32) for _ in range(2)), dY
-    given = {"X": X, "dY": dY, "mean": mean, "var": var, "weight": weight}
+    given = {"X": X, **parts, "mean": mean, "var": var, "weight": weight}
     sign, rectifier, magnitude = NOT_RECTIFIED, IDENTITY, None
     if rectified is not None:
         rectifier = rectified.rectifier
@@ -167,25 +170,32 @@ def gradients(
     dtype, vector, num_sms = _sizes(*given.values())[2:]
     beside = found_beside(X, X.shape, vector, may_be_half=batch and (behind is None or behind.slope <= 1))
     rectifiers = Rectifiers(sign, rectifier, behind, magnitude is not None)
-    plan = plan_gradients(X.shape, dtype, vector, num_sms, beside, batch, rectifiers)
+    plan = plan_gradients(X.shape, dtype, vector, num_sms, beside, batch, rectifiers, "other" in given)
     found = plan.launch(device, {**given, "Y magnitude": magnitude, "eps": float(eps)})
-    return *_gradients(found, dY), dY if sign == NOT_RECTIFIED else found.get("dZ")
+    return *_gradients(found, dY), found.get("dZ", dY if sign == NOT_RECTIFIED else None)
+
+
+def _parts(dY: Array | GradientParts) -> dict[str, Array]:
+    """The operands of a launch that are the gradient of the output."""
+    return dY._asdict() if isinstance(dY, GradientParts) else {"dY": dY}
 
 
 def gradients_from_output(
-    dY: Array, kept: KeptOutput, var: Array, weight: Array, bias: Array, eps: float
+    dY: Array | GradientParts, kept: KeptOutput, var: Array, weight: Array, bias: Array, eps: float
 ) -> tuple[Array, Array, Array, Array | None]:
     Y, residual, rectifier = kept
-    require_float32("batch_norm", dY, Y, var, weight, bias, *([] if residual is None else [residual]))
+    parts = _parts(dY)
+    dY = parts["dY"]
+    require_float32("batch_norm", *parts.values(), Y, var, weight, bias, *([] if residual is None else [residual]))
     Y, magnitude = _kept(Y)
-    given = {"dY": dY, "Y": Y, "var": var, "weight": weight, "bias": bias}
+    given = {**parts, "Y": Y, "var": var, "weight": weight, "bias": bias}
     if residual is not None:
         given["residual"] = residual
     sign = FROM_OUTPUT if residual is None else FROM_SUM
     dtype, vector, num_sms = _sizes(*given.values())[2:]
     beside = found_beside(dY, dY.shape, vector)
     rectifiers = Rectifiers(sign, rectifier, half=magnitude is not None)
-    plan = plan_gradients(dY.shape, dtype, vector, num_sms, beside, True, rectifiers)
+    plan = plan_gradients(dY.shape, dtype, vector, num_sms, beside, True, rectifiers, "other" in given)
     numbers = {"Y magnitude": magnitude, "eps": float(eps), "smallest": SMALLEST_WEIGHT}
     found = plan.launch(dY.device, {**given, **numbers})
     return *_gradients(found, dY), found.get("dZ")
@@ -362,19 +372,21 @@ def plan_gradients(
     beside: Given,
     batch: bool,
     rectifiers: Rectifiers,
+    other: bool = False,
 ) -> Plan:
     """Plan of dw and db as sums over segments of rows, which the last block merges; then dX; `shape`: of X (..., C).
 
     beside: what is made of dX, too.
     rectifiers: with the signs FROM_Y and FROM_SUM, dZ is made, too, and dX comes from it.
+    other: whether the gradient is dY + other; dZ is then made in each case.
     """
     R, C = math.prod(shape[:-1]), shape[-1]
-    sign, rectifier, *_ = rectifiers
-    if sign != NOT_RECTIFIED:
+    sign, rectifier, behind, _ = rectifiers
+    if sign != NOT_RECTIFIED or other:
         vector = min(vector, 4)  # wider packs of so many numbers per column do not fit the registers
     block, tiles, lanes = _columns(R, C, vector)
     splits, segment = column_splits(num_sms, R, lanes, tiles)
-    several, has_dZ = splits > 1, sign in (FROM_Y, FROM_SUM)
+    several, has_dZ = splits > 1, other or sign in (FROM_Y, FROM_SUM)
     undone = sign in (FROM_OUTPUT, FROM_SUM)
     dZ = ArrayArg("dZ") if has_dZ else None
     part = (ArrayArg("part"), MEETING_STATE) if several else (None, None)
@@ -383,7 +395,7 @@ def plan_gradients(
     constants = ScalarArg("eps"), ScalarArg("smallest") if undone else np.float32(0), *map(np.float32, rectifier)
     X, residual = None if undone else ArrayArg("X"), ArrayArg("residual") if sign == FROM_SUM else None
     Y = ArrayArg("Y") if undone or sign == FROM_Y else None
-    rows_read = ArrayArg("dY"), X, Y, residual
+    rows_read = ArrayArg("dY"), ArrayArg("other") if other else None, X, Y, residual
     limited = beside >= Given.HALF
     limit = (ArrayArg("magnitude"), LIMIT_STATE) if limited else (None, None)
     sums = KernelLaunch(
@@ -395,11 +407,19 @@ def plan_gradients(
             *(ArrayArg("dw"), ArrayArg("db"), dZ, *part, *rows_read, *numbers, *constants, R, C, segment, *limit),
             ArrayArg("Y magnitude") if rectifiers.half else None,
         ),
-        {**_macros(dtype, vector), "RECTIFIED": sign, "LIMIT": int(limited), "Y_HALF": int(rectifiers.half)},
+        {
+            **_macros(dtype, vector),
+            "RECTIFIED": sign,
+            "OTHER": int(other),
+            "LIMIT": int(limited),
+            "Y_HALF": int(rectifiers.half),
+        },
     )
+    if has_dZ:  # has been through the rectifier
+        rectifiers = rectifiers._replace(sign=FROM_SUM) if undone else Rectifiers(NOT_RECTIFIED, IDENTITY, behind)
+    if rectifiers.sign == NOT_RECTIFIED:
+        numbers = *numbers[:3], None
     operands = dZ or ArrayArg("dY"), X, Y if undone else None, residual, *numbers
-    if sign == FROM_Y:
-        rectifiers = rectifiers._replace(sign=NOT_RECTIFIED, half=False)
     form = _GradientForm(shape, dtype, vector, beside, batch, rectifiers)
     gradient, outputs = _input_gradient(form, operands, constants)
     if has_dZ:
@@ -508,7 +528,13 @@ def plan_begun(shape: tuple[int, ...], dtype: np.dtype[Any], vector: int, beside
         -(-C // MERGE[0]),
         MERGE,
         (*map(ArrayArg, ("dw", "db", "part", "var")), ScalarArg("eps"), C, parts, *limit),
-        {**_macros(dtype, min(vector, 4)), "RECTIFIED": sign, "LIMIT": int(beside >= Given.HALF), "Y_HALF": 0},
+        {
+            **_macros(dtype, min(vector, 4)),
+            "RECTIFIED": sign,
+            "OTHER": 0,
+            "LIMIT": int(beside >= Given.HALF),
+            "Y_HALF": 0,
+        },
     )
     sides = (ArrayArg("X"), None) if has_X else (None, ArrayArg("Y"))
     mean, bias = (ArrayArg("mean"), None) if has_X else (None, ArrayArg("bias"))

@@ -15,7 +15,7 @@ from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import Array, primitive
 from alpha.core.tensor import Tensor
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArguments
-from alpha.ops.kernel.rectifier import KeptOutput, Rectified, RectifiedInput, Rectifier, RectifierStep
+from alpha.ops.kernel.rectifier import GradientParts, KeptOutput, Rectified, RectifiedInput, Rectifier, RectifierStep
 from alpha.ops.normalization import batch_norm_cpu as batchnorm_cpu
 from alpha.ops.normalization import batch_norm_cuda as batchnorm_cuda
 
@@ -74,7 +74,7 @@ def batch_norm_training(
 
 @primitive
 def batch_norm_gradients(
-    dY: Array,
+    dY: Array | GradientParts,
     X: Array | RectifiedInput,
     mean: Array,
     var: Array,
@@ -88,6 +88,7 @@ def batch_norm_gradients(
     dY, X (..., C), the others (C,) -> dX (..., C), dweight, dbias (C,), dZ (..., C)
 
     Args:
+        dY: in two parts, dZ is returned in each case.
         X: with the rectifier that has made it, dX is the gradient of what that was given.
         batch: mean and var came from X itself, so that their gradient counts.
         rectified: by what, if a rectifier followed. dZ is then returned if its sign is that of Y, and None if it is
@@ -97,13 +98,13 @@ def batch_norm_gradients(
 
 @primitive
 def batch_norm_gradients_from_output(
-    dY: Array, kept: KeptOutput, var: Array, weight: Array, bias: Array, eps: float
+    dY: Array | GradientParts, kept: KeptOutput, var: Array, weight: Array, bias: Array, eps: float
 ) -> tuple[Array, Array, Array, Array | None]:
     """`batch_norm_gradients` of the statistics of the batch, from Y instead of X: dX, dweight, dbias, dZ
 
     (X - mean) / sqrt(var + eps) is found again as (rectifier^-1(Y) - residual - bias) / weight, where a weight counts
     as in the `batch_norm_training` that has made Y. dY (..., C), the others (C,) -> dX (..., C), dweight, dbias (C,),
-    dZ (..., C), None without a residual
+    dZ (..., C), None without a residual if dY is one array
     """
 
 

@@ -91,8 +91,12 @@ MORE: dict[str, list[tuple[Any, ...]]] = {
     "dropout_apply": [(normal(20_000), StepValue.fixed(Stream(7, 5)), 0.3)],
     "batch_norm_apply": [(normal(3000, 20), normal(20), positive(20), normal(20), normal(20), 1e-5)],
     "batch_norm_gradients": [
-        (normal(9000, 72), normal(9000, 72), normal(72), positive(72), normal(72), 1e-5, True, rectified, 9000)
-        for rectified in (None, Rectified(Rectifier(0.2), None, normal(9000, 72)))
+        (dY, normal(9000, 72), normal(72), positive(72), normal(72), 1e-5, True, rectified, 9000)
+        for dY, rectified in (
+            (normal(9000, 72), None),
+            (normal(9000, 72), Rectified(Rectifier(0.2), None, normal(9000, 72))),
+            (primitive_calls.in_parts(9000, 72), None),
+        )
     ],
     "batch_norm_gradients_from_output": [
         (normal(9000, 72), kept, positive(72), positive(72), normal(72), 1e-5, 9000)

@@ -147,7 +147,7 @@ def test_gradients_from_a_copy_are_those_from_what_it_holds(case: Case, off: int
     exact = result(twin)
     error = np.linalg.norm(found - exact) / np.linalg.norm(exact)
     assert error < 3e-4
-    assert error > 0 or case.name == "gradients, sign from a copy"
+    assert error > 0 or case.name.endswith("sign from a copy")
 
 
 def held(a: np.ndarray) -> np.ndarray:

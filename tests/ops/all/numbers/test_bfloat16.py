@@ -21,7 +21,7 @@ from alpha import Tensor, nn
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import REGISTRY
 from alpha.nn import functional as F
-from alpha.ops.kernel.rectifier import Rectified, RectifiedInput, Rectifier
+from alpha.ops.kernel.rectifier import GradientParts, Rectified, RectifiedInput, Rectifier
 from alpha.ops.pooling.pool_shape import PoolShape
 
 F32, BF16, U8 = "float32", "bfloat16", "uint8"
@@ -92,6 +92,12 @@ MORE: dict[str, list[tuple[tuple[int, ...], tuple[Any, ...]]]] = {
             Rectified(Rectifier(0.2), positive(32), None),
             Rectified(Rectifier(0.25), None, normal(90, 32)),
         )
+    ]
+    + [
+        (
+            (0, 1),
+            (primitive_calls.in_parts(90, 32), normal(90, 32), *(positive(32) for _ in range(3)), 1e-5, True, None, 90),
+        )
     ],
     "channel_statistics": [((0,), (normal(90, 32), normal(32), positive(32), 0.3, 90))],
     "max_pool2d_forward": [((0,), (normal(2, 7, 6, 16), _wide))],
@@ -109,8 +115,14 @@ def lower(values: Any) -> Any:
         return values._replace(Y=lower(values.Y))
     if isinstance(values, RectifiedInput):
         return values._replace(X=lower(values.X))
+    if isinstance(values, GradientParts):
+        return GradientParts(*map(lower, values))
     is_float = isinstance(values, np.ndarray) and values.dtype == FLOAT32
     return values.astype(BFLOAT16) if is_float else values
+
+
+def _dtype(values: Any) -> Any:
+    return values.dY.dtype if isinstance(values, GradientParts) else values.dtype
 
 
 def widen(values: Any) -> Any:
@@ -119,13 +131,15 @@ def widen(values: Any) -> Any:
         return values._replace(Y=widen(values.Y))
     if isinstance(values, RectifiedInput):
         return values._replace(X=widen(values.X))
+    if isinstance(values, GradientParts):
+        return GradientParts(*map(widen, values))
     return values.astype(np.float32) if isinstance(values, np.ndarray) and values.dtype == BFLOAT16 else values
 
 
 def cases() -> Iterator[tuple[str, tuple[Any, ...], int]]:
     """(primitive, its arguments with the bfloat16 ones, length of its sums)"""
     for name, (lowered, _) in LOWERED.items():
-        usual = [(lowered, case) for case in CASES[name] if case[min(lowered)].dtype == np.float32]
+        usual = [(lowered, case) for case in CASES[name] if _dtype(case[min(lowered)]) == np.float32]
         found = usual + MORE.get(name, [])
         for indices, case in found:
             *arguments, length = case if name in WITH_LENGTH else (*case, 1)
