@@ -31,10 +31,10 @@ constexpr bool OTHER = ALPHA_OTHER;
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     gradient_sums(float* dweight, float* dbias, T* __restrict__ dZ, float* part, unsigned* state,
                   const T* __restrict__ dY, const T* __restrict__ other, const T* __restrict__ X,
-                  const Kept* __restrict__ Y, const T* __restrict__ residual, const float* __restrict__ mean, const float* __restrict__ var,
-                  const float* __restrict__ weight, const float* __restrict__ bias, float eps, float smallest,
-                  float slope, float bound, int R, int C, int rows, unsigned* limit, unsigned* limit_state,
-                  const unsigned* __restrict__ Y_magnitude) {
+                  const Kept* __restrict__ Y, const T* __restrict__ residual, const float* __restrict__ mean,
+                  const float* __restrict__ var, const float* __restrict__ weight, const float* __restrict__ bias,
+                  float eps, float smallest, float slope, float bound, int R, int C, int rows, unsigned* limit,
+                  unsigned* limit_state, const unsigned* __restrict__ Y_magnitude) {
   __shared__ Sums<V> shared[COLUMN_THREADS];
   const int c = (blockIdx.x * blockDim.x + threadIdx.x) * V;
   const Segment segment = segment_rows(blockIdx.y, rows, R);
@@ -49,8 +49,7 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
       const Pack<float, V> none = {};
       Pack<float, V> g = load_pack<V>(dY + at);
       if constexpr (OTHER) g += load_pack<V>(other + at);
-      return GradientRow{g, UNDONE ? none : load_pack<V>(X + at),
-                         reads_y ? load_kept<V>(Y + at, Y_factor) : none,
+      return GradientRow{g, UNDONE ? none : load_pack<V>(X + at), reads_y ? load_kept<V>(Y + at, Y_factor) : none,
                          RECTIFIED == FROM_SUM ? load_pack<V>(residual + at) : none};
     };
     visit_rows<AHEAD>(segment.start + threadIdx.y, segment.stop, blockDim.y, load, [&](int r, const GradientRow& row) {
