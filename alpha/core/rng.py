@@ -42,7 +42,7 @@ class Substream:
 
     __slots__ = ("_key", "_numbers", "stream")
 
-    def __init__(self, *numbers: int) -> None:
+    def __init__(self, *numbers: int | None) -> None:
         self._numbers, self._key = numbers, -1
         self.stream = 0
 

@@ -93,20 +93,37 @@ def _given(indices: Any) -> Any:
     return indices
 
 
+class _Lost(rng.Substream):
+    """Random numbers of an epoch whose seed nobody knows: to draw is an error, unless a seed is set before."""
+
+    __slots__ = ()
+
+    @property
+    def key(self) -> int:
+        if self._key < 0:
+            raise DataError(
+                "DataLoader: random numbers are drawn in an epoch that goes on within it, and they would be others "
+                "than those of the same epoch without a stop, since the loader has no seed; give seed= to the loader, "
+                "or set its epoch_seed"
+            )
+        return self._key
+
+
 class Draws(NamedTuple):
     """Source of the random numbers of an epoch: each call has its own, whichever thread makes it.
 
     Attributes:
-        numbers: what tells the epoch from others.
+        numbers: what tells the epoch from others; None in place of a seed that is not known.
         first: the number of its first batch; another one if a run goes on within an epoch.
     """
 
-    numbers: tuple[int, ...]
+    numbers: tuple[int | None, ...]
     first: int = 0
 
     def place(self, *numbers: int) -> rng.Substream:
         """The random numbers of a part of the epoch; a batch has its number, and a call of it one more."""
-        return rng.Substream(*self.numbers, *numbers)
+        kind = _Lost if None in self.numbers else rng.Substream
+        return kind(*self.numbers, *numbers)
 
     def steadily(self, make: Callable[[], Iterable[T]]) -> Iterator[T]:
         """Items of an iterable; all random numbers that are drawn for them come from one place."""

@@ -359,12 +359,13 @@ class DataLoader:
         """Fix the seed of the epoch that begins now."""
         if self.seed is not None or self.epoch_seed is not None:
             return
-        if self._first and self._order_is_drawn:  # perhaps another one than that with which the epoch began
+        if not self._first:
+            self.epoch_seed = rng.fresh_seed()
+        elif self._order_is_drawn:  # perhaps another one than that with which the epoch began
             raise DataError(
                 f"DataLoader: epoch {self._epoch} is to begin with batch {self._first}, but the order of its first "
                 "batches is not known, since the loader has no seed; give seed= to the loader, or set its epoch_seed"
             )
-        self.epoch_seed = rng.fresh_seed()
 
     @property
     def _order_is_drawn(self) -> bool:
@@ -381,7 +382,8 @@ class DataLoader:
         """Source of the random numbers of the next epoch, of this process, or `shared` with all that train together."""
         rank = getattr(self.sampler, "rank", 0) if self.part is None else self.part.rank
         own = (int(rank),) if rank and not shared else ()
-        return Draws((rng.default.key, self._seed(), int(self._epoch), *own), int(self._first))
+        lost = self._first and self.seed is None and self.epoch_seed is None
+        return Draws((rng.default.key, None if lost else self._seed(), int(self._epoch), *own), int(self._first))
 
     def _read(self, items: Iterable[Any], single: bool) -> Iterator[Any]:
         """Batches of items that come by themselves."""

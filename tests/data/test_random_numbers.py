@@ -189,6 +189,49 @@ def test_without_a_seed_an_epoch_goes_on_by_its_epoch_seed_alone(kind: str) -> N
     assert taken(again) != another  # the next epoch draws a seed again
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("options", [{"prefetch": 0}, {"prefetch": 2}, {"num_workers": 2}], ids=str)
+def test_without_a_seed_an_epoch_that_goes_on_draws_no_other_numbers(kind: str, options: dict[str, Any]) -> None:
+    """The order may be known; what items draw is not, and another draw than in the whole epoch would not be seen."""
+    loader = KINDS[kind](**options)
+    loader.set_epoch(2, 1)
+    state = alpha.get_rng_state()
+    with pytest.raises(DataError, match=r"has no seed; give seed= to the loader, or set its epoch_seed"):
+        taken(loader)
+    assert alpha.get_rng_state() == state
+
+
+@pytest.mark.parametrize("sampler", [None, list(range(COUNT)), RandomSampler(range(COUNT), seed=4)], ids=str)
+def test_the_program_draws_the_same_after_an_epoch_that_goes_on(sampler: Any) -> None:
+    """The epoch took its draw of the program when it began, so none is taken when it goes on."""
+
+    def trained(loader: DataLoader, first: int = 0) -> list[tuple[list[int], float]]:
+        loader.set_epoch(0, first)
+        return [(batch.tolist(), alpha.rand(1).item()) for _ in range(2) for batch in loader]
+
+    alpha.manual_seed(8)
+    whole = trained(DataLoader(np.arange(COUNT), 4, sampler=sampler))
+    alpha.manual_seed(8)
+    loader = DataLoader(np.arange(COUNT), 4, sampler=sampler)
+    loader.set_epoch(0)
+    batches = iter(loader)
+    begun = [(next(batches).tolist(), alpha.rand(1).item()) for _ in range(2)]
+    del batches
+    assert begun + trained(DataLoader(np.arange(COUNT), 4, sampler=sampler), 2) == whole
+
+
+def test_a_seed_that_an_item_sets_is_enough_in_an_epoch_that_goes_on() -> None:
+    class Seeded(Items):
+        def __getitem__(self, index: int) -> Any:
+            alpha.manual_seed(index)
+            return super().__getitem__(index)
+
+    whole = taken(DataLoader(Seeded(), 4))
+    loader = DataLoader(Seeded(), 4)
+    loader.set_epoch(0, 1)
+    assert taken(loader) == whole[1:]
+
+
 def test_splits_and_samplers_without_a_seed() -> None:
     makers: list[Any] = [
         lambda: [part.indices.tolist() for part in random_split(range(20), [12, 8])],

@@ -50,7 +50,7 @@ class Task(NamedTuple):
     number: int
     indices: Any
     single: bool
-    epoch: tuple[int, ...]
+    epoch: tuple[int | None, ...]
 
 
 class Slot(NamedTuple):
