@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from alpha.autograd.tracing import state as tracing
 from alpha.core.tensor import Tensor
 from alpha.module.hooks import hooks_act, is_plain, sees_gradients
 from alpha.module.module import Module
@@ -138,8 +139,8 @@ def conv_batch_norm(
 def _as_one_operator(
     conv: Module, norm: Module, x: Tensor, activation: Activation | None, residual: Tensor | None
 ) -> Tensor | None:
-    """The result by `ops/normalization/conv_batch_norm.py`; None if it cannot, or if a hook or a listener watches."""
-    if listening.listener is not None:  # which asks for the layer of each launch
+    """The result by `ops/normalization/conv_batch_norm.py`; None if it cannot, or if anyone watches."""
+    if listening.listener is not None or tracing.tracer is not None:  # who ask for each launch, and each operator
         return None
     if type(conv) is not Conv2d or type(norm) is not BatchNorm2d or not computes(norm, _BatchNorm):
         return None

@@ -13,7 +13,7 @@ from onnx_runs import LIMIT, difference, exported, operators
 
 import alpha
 import alpha.nn.functional as F
-from alpha import ExportError, ShapeError, Tensor, nn
+from alpha import ExportError, ShapeError, Tensor, models, nn
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -285,6 +285,34 @@ def test_statistics_of_the_batch_and_bfloat16_are_refused() -> None:
     with alpha.precision("bf16"):
         proto = alpha.onnx.export(nn.Linear(5, 2), alpha.tensor(ROW))
     assert operators(proto) == {"Gemm": 1}
+
+
+def training(*layers: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), *layers)
+
+
+IN_TRAINING: dict[str, Any] = {
+    "norm": lambda: training(nn.BatchNorm2d(4)),
+    "norm, relu": lambda: training(nn.BatchNorm2d(4), nn.ReLU(inplace=True)),
+    "norm, relu, pool": lambda: training(nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2)),
+    "relu, norm": lambda: training(nn.ReLU(), nn.BatchNorm2d(4)),
+    "residual": lambda: models.torchvision.resnet18(num_classes=2),
+    "unet": lambda: models.unet(num_classes=2, width=4),
+    "dropout": lambda: training(nn.Dropout(0.5)),
+    "relu, dropout": lambda: training(nn.ReLU(), nn.Dropout(0.5)),
+    "dropout of maps": lambda: training(nn.Dropout2d(0.5)),
+    "alpha dropout": lambda: training(nn.AlphaDropout(0.5)),
+}
+
+
+@pytest.mark.parametrize("kind", IN_TRAINING)
+def test_a_function_of_a_model_in_training_is_told_to_evaluate_it(kind: str) -> None:
+    """No kernel that computes several layers at once hides them from the list of operators."""
+    model = IN_TRAINING[kind]()
+    with pytest.raises(ExportError, match=r"the operator (BatchNorm|Drop\w+) of the function .*: call eval\(\) of its"):
+        alpha.onnx.export(lambda x: model(x), alpha.rand(2, 32, 32, 3))
+    model.eval()
+    alpha.onnx.export(lambda x: model(x), alpha.rand(2, 32, 32, 3))
 
 
 def test_wrong_arguments() -> None:

@@ -13,13 +13,15 @@ from alpha.errors import ExportError
 from alpha.onnx.graph import Graph, Node
 from alpha.onnx.package import onnx_package
 from alpha.onnx.recorder import Step, Value
-from alpha.onnx.rules.rule_table import OF_ONE, rule
+from alpha.onnx.rules.rule_table import EVALUATION, OF_ONE, rule
 from alpha.ops.activation.parametric import PReLUStep
 from alpha.ops.array import layout
 from alpha.ops.array.parts import clone
 from alpha.ops.indexing.where import Where
 from alpha.ops.kernel.rectifier import AddRectified, AffineRectified, Rectifier
 from alpha.ops.math import binary, clamp, comparison, integers, lerp, maximum_minimum, number_arithmetic, power
+from alpha.ops.noise.dropout import Dropout
+from alpha.ops.noise.group_dropout import DropGroups
 
 
 def _node(operator: str, *numbers: float | None, **attributes: Any) -> Node:
@@ -243,6 +245,11 @@ def cast(g: Graph, step: Step) -> None:
 @rule(clone.Clone, layout.ToDevice)
 def unchanged(g: Graph, step: Step) -> None:
     g.same(step.output, step.value(0))
+
+
+@rule(Dropout, DropGroups)
+def dropout(g: Graph, step: Step) -> None:
+    raise step.refused(f"has random numbers, which cannot be exported{EVALUATION}")
 
 
 @rule(layout.normalize_pixels)
