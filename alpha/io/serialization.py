@@ -326,8 +326,9 @@ def _of_array(value: Values, place: Placed) -> Tensor | Values:
 def save_weights(
     path: str | Path, state_dict: Mapping[str, Tensor | NDArray[Any]], metadata: Mapping[str, object] | None = None
 ) -> None:
-    """Writes a model's `state_dict()` to `path`, with `metadata` as text beside it.
+    """Writes a model's `state_dict()` to `path`, with `metadata` as text beside it: lists and dicts as JSON.
 
+    With an entry "network", the `as_option()` of an `alpha.models.Description`, `alpha.models.load` takes the file.
     The metadata gets the layout that the `state_dict()` knows, under the key "layout". The file appears whole or not
     at all; CheckpointError gives the reason, an older file is intact.
     """
@@ -339,7 +340,10 @@ def save_weights(
             raise CheckpointError(f"{path}: {name!r} is a {type(array).__name__}, not an array of weights")
         if array.dtype.kind not in "biuf" and array.dtype != BFLOAT16:
             raise CheckpointError(f"{path}: {name!r} is {array.dtype.name}, a dtype that Alpha does not load")
-    text = {key: str(value) for key, value in (metadata or {}).items()}
+    try:
+        text = {key: _as_text(value) for key, value in (metadata or {}).items()}
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: the metadata cannot be saved ({error}); nothing was written") from error
     layout = common_layout(state_dict)
     if layout is not None and text.setdefault("layout", layout) != layout:
         raise CheckpointError(f"{path}: the metadata say layout={text['layout']!r}, the weights have {layout!r}")
@@ -348,6 +352,11 @@ def save_weights(
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{path}: the weights cannot be saved ({error}); nothing was written") from error
     write_atomically(Path(path), *parts)
+
+
+def _as_text(value: object) -> str:
+    """An entry of the metadata."""
+    return json.dumps(value) if isinstance(value, (dict, list, tuple)) else str(value)
 
 
 def load_weights(path: str | Path) -> StateDict:

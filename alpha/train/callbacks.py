@@ -19,7 +19,7 @@ from alpha.io.serialization import save_weights
 from alpha.ops.kernel.options import real
 from alpha.runtime.ranks import rank
 from alpha.train.files.history import Row
-from alpha.train.files.state_file import as_text, evaluated_weights
+from alpha.train.files.state_file import evaluated_weights
 from alpha.train.trainer_state import weights_of
 
 MIN, MAX = "min", "max"
@@ -208,7 +208,7 @@ class KeepWeights(Callback):
                     old.unlink()
         if epoch in wanted and fit.writes:
             make_folder((folder / weights_name(epoch)).parent)
-            metadata = {**as_text(fit.run.options), "epoch": epoch}
+            metadata = {**fit.run.options, "epoch": epoch}
             save_weights(folder / weights_name(epoch), evaluated_weights(weights_of(fit.trainer)), metadata)
         for number in values.keys() - wanted if fit.writes else ():
             (folder / weights_name(number)).unlink(missing_ok=True)

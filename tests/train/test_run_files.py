@@ -51,6 +51,27 @@ def test_weights_and_metadata_come_back(tmp_path: Path) -> None:
     assert names(tmp_path) == ["w.safetensors"]
 
 
+def test_metadata_that_are_lists_and_dicts_are_json(tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    wanted = {"names": ["a", 'b"'], "sizes": {"x": [1, None, True]}}
+    save_weights(path, STATE, {**wanted, "pair": (1, 2), "text": "{'a'"})
+    found = load_metadata(path)
+    assert {name: json.loads(found[name]) for name in wanted} == wanted
+    assert (found["pair"], found["text"]) == ("[1, 2]", "{'a'")
+    with pytest.raises(CheckpointError, match=r"metadata cannot be saved \(.*ndarray.*\); nothing was written"):
+        save_weights(path, STATE, {"array": [np.ones(2)]})
+    assert load_metadata(path) == found
+
+
+def test_a_loop_of_ones_own_writes_weights_that_say_which_network_they_are_of(tmp_path: Path) -> None:
+    model = alpha.models.torchvision.mobilenet_v2(num_classes=3)
+    about = alpha.models.Description("torchvision.mobilenet_v2", {"num_classes": 3}, ["ä", "b'", "c"], 32, (0, 1))
+    save_weights(tmp_path / "w.safetensors", model.state_dict(), {"network": about.as_option(), "epoch": 3})
+    loaded = alpha.models.load(tmp_path / "w.safetensors", device="cpu")
+    assert loaded.classes == ("ä", "b'", "c")
+    assert loaded.description.as_option() == about.as_option()
+
+
 def test_a_transposed_view_is_saved_by_its_values(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     view = STATE["conv.weight"].transpose(2, 0, 1)

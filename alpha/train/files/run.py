@@ -25,7 +25,7 @@ from alpha.runtime.activity import busy
 from alpha.runtime.ranks import rank
 from alpha.train.background import Background
 from alpha.train.files.history import History, Result, Row
-from alpha.train.files.state_file import as_text, changed, environment, evaluated_weights, load_state, save_state
+from alpha.train.files.state_file import changed, environment, evaluated_weights, load_state, save_state
 from alpha.train.trainer import Trainer
 from alpha.train.trainer_state import consolidate, release
 
@@ -189,7 +189,7 @@ class Run:
         }
 
         def write() -> None:
-            save_weights(self.folder / WEIGHTS, weights, {**as_text(options), **place})
+            save_weights(self.folder / WEIGHTS, weights, {**options, **place})
             history.save()
             _write_options(claim, options)
             save_state(self.folder / CHECKPOINT, checkpoint)

@@ -78,13 +78,6 @@ def evaluated_weights(state: Mapping[str, Any]) -> Any:
     return StateDict(mean, state["model"].layout) if isinstance(state["model"], StateDict) else mean
 
 
-def as_text(options: Mapping[str, Any]) -> dict[str, str]:
-    """Options as the metadata of a file: lists and dicts as JSON."""
-    return {
-        name: json.dumps(value) if isinstance(value, (dict, list)) else str(value) for name, value in options.items()
-    }
-
-
 def environment(device: Device) -> dict[str, str]:
     """The versions and kinds of what computes on a device, by name; a run of other ones may have other bits."""
     found = {"Alpha": config.VERSION, "numpy": np.__version__, "device": device.name}
