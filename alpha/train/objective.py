@@ -12,6 +12,7 @@ from alpha.module.module import Module
 from alpha.ops.kernel.options import real
 from alpha.train.schedules import EPOCH, STEP
 from alpha.transforms import takes_targets
+from alpha.transforms.compose import check_targets_stay
 
 T = TypeVar("T")
 UserStep = Callable[[Module, Any], Tensor | Mapping[str, Tensor]]
@@ -100,6 +101,7 @@ def augmented(augment: Callable[..., Any] | None, inputs: Any, targets: Any) -> 
     if augment is None:
         return inputs, targets
     if not takes_targets(augment):
+        check_targets_stay(augment, inputs, targets)
         return augment(inputs), targets
     both = augment(inputs, targets)
     if targets is None and isinstance(both, Tensor):  # of inputs alone, as for a prediction

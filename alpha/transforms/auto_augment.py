@@ -52,6 +52,8 @@ class Strengths(NamedTuple):
 class _AutoAugment(Transform):
     """Operations drawn by each image: a subclass says how strong they are."""
 
+    moves = True
+
     num_ops = 1
     num_magnitude_bins: int
     interpolation: str

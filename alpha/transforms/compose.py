@@ -11,8 +11,9 @@ from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError, type_name
 from alpha.module.module import Module
 from alpha.nn.containers import ModuleList, Sequential
+from alpha.nn.kept_sides import tensors_in
 from alpha.ops.kernel.options import real
-from alpha.transforms.images import FixedTransform, check_images, drawn, numbers_as_text
+from alpha.transforms.images import FixedTransform, Transform, check_images, drawn, numbers_as_text
 from alpha.transforms.mixing import Mixing
 
 __all__ = ["Compose", "Lambda", "RandomChoice", "takes_targets"]
@@ -21,7 +22,8 @@ __all__ = ["Compose", "Lambda", "RandomChoice", "takes_targets"]
 class Compose(Sequential):
     """Transforms called one after the other: `Sequential` of a list, as torchvision writes it   (N, H, W, C) -> same
 
-    `compose(images, targets)` returns both: targets go through the transforms that take them, such as MixUp.
+    `compose(images, targets)` returns both: targets go through the transforms that take them, such as MixUp. Targets of
+    each pixel, (N, H, W) or (N, H, W, ..), beside a transform that moves pixels are a ValueError.
 
     Examples:
         >>> import alpha
@@ -102,9 +104,27 @@ def _selected(chosen: Tensor, a: Tensor, b: Tensor) -> Tensor:
 def called(transform: Module, x: Any, targets: Any) -> tuple[Any, Any]:
     """Images and targets behind a transform of both, or of images alone; targets may be None."""
     if targets is None or not takes_targets(transform):
+        check_targets_stay(transform, x, targets)
         return transform(x), targets
     x, targets = transform(x, targets)
     return x, targets
+
+
+def check_targets_stay(augment: Any, x: Any, targets: Any) -> None:
+    """`ValueError` if an augmentation of images alone moves their pixels, and targets have one of each pixel."""
+    if not isinstance(augment, Module) or not isinstance(x, Tensor):
+        return
+    of_pixels = [target.shape for target in tensors_in(targets) if target.ndim >= 3 and target.shape[:3] == x.shape[:3]]
+    if not of_pixels:
+        return
+    for transform in augment.modules():
+        if isinstance(transform, Transform) and transform.moves and transform.training:
+            raise ValueError(
+                f"{type(transform).__name__}: it would move the pixels of the images {x.shape}, and those of the "
+                f"targets {of_pixels[0]} would stay; take a function of images and targets that moves both, as one "
+                "tensor: both = augment(alpha.cat([images, masks[..., None].float()], -1)), then both[..., :-1] and "
+                "both[..., -1].long(), without colours, and interpolation='nearest' where there is one"
+            )
 
 
 def takes_targets(augment: Any) -> bool:

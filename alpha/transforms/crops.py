@@ -47,6 +47,8 @@ class CenterCrop(FixedTransform):
         size: (height, width), or one number for both.
     """
 
+    moves = True
+
     def __init__(self, size: Pair) -> None:
         self.size = pair(type(self).__name__, "size", size, least=1)
 
@@ -75,6 +77,8 @@ class RandomCrop(Transform):
         ShapeError: an image with its padding is smaller than size.
         ValueError: an argument means nothing.
     """
+
+    moves = True
 
     def __init__(
         self,
@@ -145,6 +149,8 @@ class RandomResizedCrop(Transform):
         ValueError: an argument means nothing.
     """
 
+    moves = True
+
     def __init__(
         self,
         size: Pair,
@@ -196,6 +202,8 @@ class Resize(FixedTransform):
     Raises:
         ValueError: an argument means nothing, or max_size is not above size or stands beside two lengths.
     """
+
+    moves = True
 
     def __init__(
         self, size: Pair, interpolation: str = "bilinear", max_size: int | None = None, antialias: bool = True

@@ -28,6 +28,7 @@ INTERPOLATIONS = ("nearest", "bilinear", "bicubic")
 
 
 class _RandomFlip(Transform):
+    moves = True
     axis: ClassVar[int]
 
     def __init__(self, p: float = 0.5) -> None:
@@ -124,6 +125,8 @@ class RandomAffine(Transform):
         ValueError: an argument means nothing.
     """
 
+    moves = True
+
     def __init__(
         self,
         degrees: float | Interval,
@@ -209,6 +212,8 @@ class RandomRotation(Transform):
     Raises:
         ValueError: an argument means nothing, or is not offered.
     """
+
+    moves = True
 
     def __init__(
         self,

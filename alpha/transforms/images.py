@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,7 +21,13 @@ Interval = tuple[float, float]
 
 
 class Transform(Module):
-    """The base of transforms: a subclass defines `apply_to(x)`, and `still(x)` if evaluation changes images, too."""
+    """The base of transforms: a subclass defines `apply_to(x)`, and `still(x)` if evaluation changes images, too.
+
+    Attributes:
+        moves: whether what a pixel shows goes to another pixel, so that a mask has to follow.
+    """
+
+    moves: ClassVar[bool] = False
 
     def forward(self, x: Tensor) -> Tensor:
         """x (N, H, W, C), a floating tensor   -> images of the same dtype

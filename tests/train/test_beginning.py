@@ -275,8 +275,8 @@ def test_bounds_of_colours_are_those_of_the_images(kind: Any) -> None:
     begin(kind(bounds=(-2, 2)), bytes_)
     with pytest.raises(DataError, match="no batches of 8 in 0 samples"):
         begin(kind(), DataLoader(Subset(images(), []), 8))
-    dense = nn.Conv2d(3, 2, 1)  # with labels of uint8, which are no images
-    masks = TensorDataset(images(kind=np.float32).images / 255, np.zeros((24, 6, 6, 1), np.uint8))
+    dense = nn.Conv2d(3, 2, 1, stride=2)  # with labels of uint8, which are no images
+    masks = TensorDataset(images(kind=np.float32).images / 255, np.zeros((24, 3, 3, 1), np.uint8))
     trainer = Trainer(dense, SGD(dense.parameters(), lr=0.1), "cpu", lambda o, t: (o - t.float()).square().mean())
     trainer.augment = kind()
     trainer.train_epoch(DataLoader(masks, 8))

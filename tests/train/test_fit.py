@@ -376,6 +376,24 @@ def build_at(device: str, other: Trainer) -> Trainer:
     return subject
 
 
+def test_an_augmentation_that_would_leave_masks_where_they_are_is_refused() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3), np.uint8)
+    loader = DataLoader(ArrayDataset(images, images[..., 0] // 128), 3)
+    model = nn.Conv2d(3, 2, 1)
+
+    def step(model: nn.Module, batch: Any) -> Any:
+        return F.cross_entropy(model(batch[0]), batch[1])
+
+    for options in ({}, {"step": step}):
+        subject = Trainer(model, SGD(model.parameters(), lr=0.1), "cpu", **options)
+        subject.augment = nn.Sequential(transforms.Normalize(0, 2), transforms.RandomHorizontalFlip())
+        with pytest.raises(ValueError, match=r"RandomHorizontalFlip: it would move the pixels of the images"):
+            subject.train_epoch(loader)
+        subject.evaluate(loader)
+        subject.augment = transforms.Normalize(0, 2)
+        subject.train_epoch(loader)
+
+
 @pytest.mark.slow
 def test_augmentation_keeps_its_size_in_an_evaluation(device: str) -> None:
     """Pixels of 8 x 8 are cut to 6 x 6 in both; at random places in training, in the middle in an evaluation."""

@@ -63,6 +63,45 @@ def test_means_may_be_tensors() -> None:
     assert transforms.Normalize(alpha.tensor(0.5), alpha.tensor(0.5)).mean.shape == (1,)
 
 
+# -- targets of each pixel --------------------------------------------------------------------------
+
+KNOWN = {name: options for name, options in {**RANDOM, **FIXED}.items() if name != "RandomChoice"}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_masks_beside_a_transform_are_refused_if_pixels_are_moved(name: str) -> None:
+    """A dot on an image is at the same place behind a transform that leaves pixels where they are."""
+    transform, dotted = getattr(transforms, name)(**KNOWN[name]), IMAGES.copy()
+    dotted[:, 3, 7] = 1 - np.round(dotted[:, 3, 7])
+    moves = False
+    for seed in range(10):
+        change = np.abs(run(transform, dotted, seed=seed) - run(transform, seed=seed)).sum(-1)
+        same_size = change.shape == IMAGES.shape[:3]
+        moves |= not same_size or any(image.max() > 0.05 and image.argmax() != 3 * 12 + 7 for image in change)
+    images = alpha.tensor(IMAGES)
+    masks, labels = alpha.zeros(6, 9, 12, dtype=alpha.int64), alpha.zeros(6, dtype=alpha.int64)
+    for whole in (transforms.Compose([transform]), transforms.Compose([transforms.Compose([transform])])):
+        for targets in (masks, masks[..., None], (labels, {"mask": masks})):
+            if moves:
+                with pytest.raises(
+                    ValueError, match=rf"{name}: it would move the pixels of the images \(6, 9, 12, 3\)"
+                ):
+                    whole(images, targets)
+            else:
+                assert whole(images, targets)[1] is targets
+            assert whole.eval()(images, targets)[1] is targets
+            whole.train()
+        assert whole(images, labels)[1] is labels
+
+
+def test_masks_as_a_channel_are_moved_with_their_images() -> None:
+    masks = alpha.tensor((IMAGES.sum(-1) * 10).astype(np.int64))
+    moved = [transforms.RandomHorizontalFlip(), transforms.RandomAffine(30, (0.1, 0.2)), transforms.RandomCrop(6)]
+    both = transforms.Compose(moved)(alpha.cat([alpha.tensor(IMAGES), masks[..., None].float()], -1)).numpy()
+    inside = both[..., :3].sum(-1) > 0
+    np.testing.assert_array_equal((both[..., :3].sum(-1) * 10)[inside].astype(np.int64), both[..., 3][inside])
+
+
 # -- arguments --------------------------------------------------------------------------------------
 
 
