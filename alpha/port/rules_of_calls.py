@@ -31,8 +31,16 @@ __all__ = ["CallRules"]
 DIM_IS_FIRST = {
     *("softmax", "log_softmax", "argmax", "argmin", "max", "min", "sum", "mean", "std", "var", "prod", "median"),
     *("cat", "concat", "concatenate", "unbind", "logsumexp", "cumsum", "amax", "amin", "softmin", "glu", "any", "all"),
+    *("select", "index_select", "narrow", "gather", "scatter", "scatter_", "scatter_add", "scatter_add_"),
+    *("scatter_reduce", "scatter_reduce_", "index_add", "index_add_", "index_copy", "index_copy_", "index_fill"),
+    *("index_fill_", "index_reduce", "index_reduce_", "sort", "argsort", "mode", "cummax", "cummin", "cumprod"),
+    *("cumprod_", "cumsum_", "logcumsumexp", "nansum", "nanmean", "nanmedian", "count_nonzero", "aminmax"),
+    *("std_mean", "var_mean"),
 }
-DIM_IS_SECOND = {"norm", "chunk", "split", "select", "index_select", "narrow", "topk", "std_mean", "var_mean"}
+DIM_IS_SECOND = {
+    *("norm", "vector_norm", "chunk", "split", "split_with_sizes", "tensor_split", "topk", "kthvalue", "quantile"),
+    *("nanquantile", "diff", "renorm", "renorm_", "repeat_interleave", "take_along_dim"),
+}
 # functions whose axis 1 is reported even if nothing is known of the tensor
 ASKED_WITHOUT_A_KIND = {"softmax", "log_softmax", "argmax", "argmin"}
 MOMENTS = {"mean", "std", "var", "norm", "max"}
@@ -80,6 +88,7 @@ class CallRules:
             "einsum": self._einsum,
             "flip": self._flip,
             "roll": self._flip,
+            "rot90": self._flip,
             "expand": self._expand,
             "repeat": self._expand,
             "expand_as": self._expand_as,
@@ -194,7 +203,7 @@ class CallRules:
             )
 
     def _flip(self, call: Call) -> None:
-        """Look at the axes of a flip or a roll."""
+        """Look at the axes of a flip, a roll or a quarter turn."""
         node, name, args, keywords, kind = call.node, call.name, call.args, call.keywords, call.kind
         given = self._facts.value(keywords.get("dims")) or (
             args[0] if name == "flip" and args else args[1] if len(args) > 1 else None

@@ -16,6 +16,7 @@ from alpha.port import read_program
 from alpha.port.__main__ import main
 from alpha.port.findings import Findings
 from alpha.port.program import NotAProgram
+from alpha.port.rules_of_calls import DIM_IS_FIRST, DIM_IS_SECOND
 
 PORT = Path(alpha.port.__file__).parent
 RULES = [PORT / "program_axes.py", *sorted(PORT.glob("rules*.py"))]
@@ -33,6 +34,8 @@ SAME = [
     *("y = torch.cat([y, y], 0)", "n = y.size(0)", "y = F.relu(y).pow(2)[0]"),
     *("s = nn.Softmax(dim=1)(self.fc(y))", "z = np.argmax(s, axis=1)", "y[0] = 0"),
     *("z = torch.einsum('bnd,bmd->bnm', q, k)", "z = self.fc.weight.size(1)", "z[:, 1:3, 2:4] = 0"),
+    *("z = y.select(0, 1)", "z = y.narrow(0, 1, 2)", "z = torch.index_select(y, 0, i)"),
+    *("z = y.gather(0, i)", "z = y.diff(1, 0)", "z = y.topk(1, 0)"),
     *("y = F.interpolate(y, scale_factor=2)", "y = F.max_pool2d(y, 2) + self.conv(x)", "z = s.argmax(-1)"),
 ]
 
@@ -146,6 +149,32 @@ CLASSIFIER = """def test(net, loader):
 @pytest.mark.parametrize("program", [TRANSFORMER, CLASSIFIER], ids=["transformer", "classifier"])
 def test_no_alarm_for_programs_without_axes_of_channels(program: str) -> None:
     assert found(program) == []
+
+
+# methods that name axes and have rules of their own, or are not looked at
+OWN = {"flip", "roll", "rot90", "size", "squeeze", "squeeze_", "unsqueeze", "unsqueeze_", "permute"}
+NOT_LOOKED_AT = {"cross", "stride", "tile", "unflatten", "unique_consecutive", "hash_tensor", "narrow_copy"}
+NOT_LOOKED_AT |= {"select_scatter", "slice_scatter", "slice_inverse"}
+
+
+@pytest.mark.torch
+def test_the_place_of_an_axis_among_the_arguments_is_that_of_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    places: dict[str, set[int]] = {}
+    for name in {*dir(torch.Tensor), *dir(torch)}:
+        for schema in torch._C._jit_get_schemas_for_operator(f"aten::{name}") if name[0] != "_" else ():
+            arguments = [argument.name for argument in schema.arguments]
+            if arguments[:1] == ["self"] and str(schema.arguments[0].type) == "Tensor":
+                dims = {i - 1 for i, argument in enumerate(arguments) if argument in ("dim", "dims")}
+                dims -= {i - 1 for i, argument in enumerate(schema.arguments) if str(argument.type).startswith("str")}
+                if dims:
+                    places.setdefault(name, set()).update(dims)
+    assert len(places) > 60
+    found = {name: {0} for name in DIM_IS_FIRST} | {name: {1} for name in DIM_IS_SECOND}
+    known = places.keys() & found.keys()
+    assert {name for name in known if not found[name] & places[name]} == set()
+    looked_at = found.keys() | OWN | NOT_LOOKED_AT
+    assert {name for name in places if hasattr(torch.Tensor, name) and "unsafe" not in name} - looked_at == set()
 
 
 def test_kinds_go_through_classes_and_sequences() -> None:
