@@ -27,7 +27,7 @@ class Facts:
     Attributes:
         of_images, of_signals, of_volumes: True if the program has layers of these.
         axis_of: for a variable that is a length, the number of its axis and of how many.
-        values: for a variable that is a tuple or a list, the expression.
+        values: for a variable that is a tuple, a list or a part of a shape, the expression.
         rank4: the variables whose indices or shapes show four axes.
     """
 

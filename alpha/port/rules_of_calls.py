@@ -43,6 +43,7 @@ DIM_IS_SECOND = {
 }
 # functions whose axis 1 is reported even if nothing is known of the tensor
 ASKED_WITHOUT_A_KIND = {"softmax", "log_softmax", "argmax", "argmin"}
+SIZED = {"interpolate", "upsample", "adaptive_avg_pool2d", "adaptive_max_pool2d"}  # by their first argument
 MOMENTS = {"mean", "std", "var", "norm", "max"}
 CREATING = {"randn", "rand", "zeros", "ones", "empty", "full", "Tensor", "FloatTensor", "randint", "normal"}
 
@@ -96,6 +97,7 @@ class CallRules:
             "squeeze": self._unsqueeze,
             "normalize": self._normalize,
             "cosine_similarity": self._normalize,
+            **dict.fromkeys(SIZED, self._sized),
         }
 
     def layer(self, node: ast.Call, name: str) -> None:
@@ -292,6 +294,11 @@ class CallRules:
         """Look at the length of one axis, `x.size(1)`."""
         if len(call.node.args) == 1:
             self._reads.length(call.node, call.tensor, integer(call.node.args[0]), call.kind)
+
+    def _sized(self, call: Call) -> None:
+        """Look at the size of the maps that an operator makes."""
+        named = call.keywords.get("size") or call.keywords.get("output_size")
+        self._reads.sides(named or (call.args[0] if call.args else None), call.body)
 
     def _normalize(self, call: Call) -> None:
         """Look at `normalize` and `cosine_similarity`, whose axis is 1 if none is given."""

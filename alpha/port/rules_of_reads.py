@@ -107,6 +107,22 @@ class ReadRules:
                 known=kind in KNOWN_KINDS,
             )
 
+    def sides(self, node: ast.expr | None, body: Any) -> None:
+        """Look at the size of maps that an operator is given, which `x.shape[-2:]` is not, whatever x is."""
+        size = self._facts.value(node)
+        if isinstance(size, ast.Call) and len(size.args) == 1:  # tuple(..), list(..)
+            size = self._facts.value(size.args[0])
+        if not (isinstance(size, ast.Subscript) and reads_shape(size.value) and isinstance(size.slice, ast.Slice)):
+            return
+        tensor = measured_tensor(size.value)
+        if (
+            integer(size.slice.lower) == -2
+            and size.slice.upper is None
+            and not (body.kind(tensor) or named_kind(last_name(tensor)))
+        ):
+            why = "rows and columns are the axes 1 and 2: write shape[1:3]"
+            self._facts.report(size, why, known=True)
+
     def _of_tensor(self, node: ast.Subscript, parts: list[ast.expr], kind: Kind) -> None:
         """Look at an index of several axes, by the kind of its tensor."""
         new = [isinstance(part, ast.Constant) and part.value is None for part in parts]
@@ -169,7 +185,8 @@ class ReadRules:
         """Look at names that are given to lengths of axes; remember tuples."""
         if isinstance(target, ast.Name):
             self._facts.values.pop(target.id, None)
-            if isinstance(value, (ast.Tuple, ast.List, ast.BinOp)):
+            part_of_shape = isinstance(value, ast.Subscript) and reads_shape(value.value)
+            if part_of_shape or isinstance(value, (ast.Tuple, ast.List, ast.BinOp)):
                 self._facts.values[target.id] = value
         if not isinstance(target, (ast.Tuple, ast.List)):
             self._named_length(target, value, kind)

@@ -294,6 +294,10 @@ PROGRAMS = {
         "def f(x):\n    h, w = x.shape[-2:]\n",
         "change: rows and columns are the axes 1 and 2: write shape[1:3]",
     ),
+    "size of what is not known": (
+        "def f(net, x):\n    return F.interpolate(net(x)['out'], size=x.shape[-2:], mode='bilinear')\n",
+        "change: rows and columns are the axes 1 and 2: write shape[1:3]",
+    ),
     "spatial lengths": (
         "def f(x):\n    return x.shape[2:]\n",
         "look: rows and columns are the axes 1 and 2: write shape[1:3]",

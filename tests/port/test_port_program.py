@@ -177,6 +177,18 @@ def test_the_place_of_an_axis_among_the_arguments_is_that_of_pytorch() -> None:
     assert {name for name in places if hasattr(torch.Tensor, name) and "unsafe" not in name} - looked_at == set()
 
 
+SIZES = ["size", "tuple(size)", "list(x.shape[-2:])", "x.size()[-2:]"]
+
+
+@pytest.mark.parametrize("call", ["F.interpolate(y, {})", "F.interpolate(y, size={})", "F.adaptive_avg_pool2d(y, {})"])
+@pytest.mark.parametrize("size", SIZES)
+def test_the_size_of_a_map_is_no_end_of_a_shape_whatever_it_is_of(call: str, size: str) -> None:
+    """Read it so, too, in torchvision's networks for segmentation, whose backbone is given and not known."""
+    lines = f"def f(net, x):\n    size = x.shape[-2:]\n    y = net(x)['out']\n    return {call.format(size)}\n"
+    assert found(lines, "change") == ["rows and columns are the axes 1 and 2: write shape[1:3]"]
+    assert found(lines.replace("-2", "1").replace(":]", ":3]")) == []
+
+
 def test_kinds_go_through_classes_and_sequences() -> None:
     lines = """class Up(nn.Module):
     def __init__(self):
