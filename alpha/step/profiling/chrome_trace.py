@@ -7,6 +7,7 @@ metadata ("ph": "M") with the names of the rows.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -41,17 +42,23 @@ def _metadata(name: str, row: int, args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _complete(name: str, row: int, start_ms: float, end_ms: float, **args: Any) -> dict[str, Any]:
-    times = {"ts": round(start_ms * 1e3, 3), "dur": round((end_ms - start_ms) * 1e3, 3)}
+    start, end = round(start_ms * 1e3, 3), round(end_ms * 1e3, 3)  # so what follows at once does not overlap, either
+    times = {"ts": start, "dur": round(end - start, 3)}
     return {"name": name, "ph": "X", "cat": "alpha", "pid": PROCESS, "tid": row, **times, "args": args}
 
 
 def _spans(events: Sequence[Event], row: int, key: Callable[[Event], str]) -> Iterator[dict[str, Any]]:
-    """One span for neighbouring events of the same phase or layer. Those that have none are left out."""
+    """One span for neighbouring events of the same phase or layer. Those that have none are left out.
+
+    A span ends where the next one begins, if its events go on beside those of the next one: the spans of a row that
+    overlap are no row, and Perfetto drops them.
+    """
     named = [event for event in sorted(events, key=lambda event: event.start_ms) if key(event)]
-    for (name, _), group in groupby(named, lambda event: (key(event), event.phase)):
-        first, *others = group
-        last = others[-1] if others else first
-        yield _complete(name, row, first.start_ms, last.start_ms + last.ms, phase=first.phase)
+    groups = [list(group) for _, group in groupby(named, lambda event: (key(event), event.phase))]
+    starts = [group[0].start_ms for group in groups[1:]]
+    for group, following in zip(groups, [*starts, math.inf], strict=True):
+        first, end = group[0], max(event.end_ms for event in group)
+        yield _complete(key(first), row, first.start_ms, min(end, following), phase=first.phase)
 
 
 def _kernel(event: Event, row: int) -> dict[str, Any]:
@@ -66,4 +73,4 @@ def _kernel(event: Event, row: int) -> dict[str, Any]:
         "bytes_read": work.read,
         "bytes_written": work.written,
     }
-    return _complete(event.operator, row, event.start_ms, event.start_ms + event.ms, **args)
+    return _complete(event.operator, row, event.start_ms, event.end_ms, **args)

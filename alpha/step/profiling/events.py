@@ -32,6 +32,7 @@ class Event:
         bytes_ms: how long its bytes take at the limit of the device's memory; 0 if that is unknown.
         captured: whether a replayed graph has launched it.
         stream: the number of the stream that it ran on.
+        inner_ms: how long others took that it has called, which are events of their own; of operators of the cpu.
     """
 
     kind: str
@@ -46,6 +47,12 @@ class Event:
     bytes_ms: float = 0.0
     captured: bool = False
     stream: int = 0
+    inner_ms: float = 0.0
+
+    @property
+    def end_ms(self) -> float:
+        """The time from the beginning of the profile until it was done."""
+        return self.start_ms + self.ms + self.inner_ms
 
     @property
     def is_known(self) -> bool:

@@ -20,11 +20,12 @@ T = TypeVar("T")
 
 
 class Timed(NamedTuple):
-    """A call of a primitive: nanoseconds of the clock, and how many of them it has taken itself."""
+    """A call of a primitive: nanoseconds of the clock, and how many of them it and those that it called have taken."""
 
     asked: Asked
     start: int
     own: int
+    inner: int
 
 
 class HostTimes:
@@ -42,7 +43,7 @@ class HostTimes:
     def call(self, name: str, function: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
         """The result of a function, whose time is noted under a name."""
         listener = state.listener
-        if listener is None or self._listener not in (listener, listener.profile):  # within a dry run
+        if listener is None or self._listener not in (listener, listener.profile):  # within a capture
             return function(*args, **kwargs)
         self._inner.append(0)
         start, result = time.perf_counter_ns(), None
@@ -51,11 +52,11 @@ class HostTimes:
             return result
         finally:
             whole = time.perf_counter_ns() - start
-            own = whole - self._inner.pop()
+            inner = self._inner.pop()
             self._inner[-1] += whole
             work = work_of(name, (*args, *kwargs.values()), result)
             asked = Asked(listener.phase, listener.layer, "operator", name, "", name, "", work)
-            self.calls.append(Timed(asked, start, own))
+            self.calls.append(Timed(asked, start, whole - inner, inner))
 
 
 def work_of(name: str, given: Sequence[Any], result: Any) -> Work:

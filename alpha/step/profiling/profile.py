@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, ClassVar, TypeVar
 
@@ -185,10 +186,11 @@ class Profile(Report, Profiling):
     def _finish_host(self, ended: int) -> None:
         names = recording.layer_names(call.asked.layer for call in self._host.calls)
         calls = sorted(self._host.calls, key=lambda call: call.start)
-        self.events: list[Event] = [
-            event_of(call.asked, names[call.asked.layer], (call.start - self._begun) / 1e6, call.own / 1e6, None)
-            for call in calls
-        ]
+        self.events: list[Event] = []
+        for call in calls:
+            name, start = names[call.asked.layer], (call.start - self._begun) / 1e6
+            event = event_of(call.asked, name, start, call.own / 1e6, None)
+            self.events.append(replace(event, inner_ms=call.inner / 1e6))
         self.title, self.between, self.in_turn = "cpu, times by the host's clock", "(between operators)", True
         self.total_ms = (ended - self._begun) / 1e6
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import alpha
+from alpha import nn
 from alpha.errors import ConfigError
 from alpha.runtime.work import Work
 from alpha.step import Profile
+from alpha.step.profiling import chrome_trace
 from alpha.step.profiling.event_report import Report
 from alpha.step.profiling.event_table import HEAD
 from alpha.step.profiling.events import Event
@@ -119,3 +122,58 @@ def test_arguments_of_a_table(given: dict[str, Any], error: type[Exception], tex
         run = alpha.dry_run(alpha.nn.Linear(2, 2), (3, 2), gpu="sm_90a")
         with pytest.raises(error, match=text):
             run.table(**given)
+
+
+# -- traces ---------------------------------------------------------------------------------------
+
+
+def check_rows(trace: dict[str, Any], count: int) -> dict[int, list[tuple[str, int, int]]]:
+    """The spans of each row of a trace, in ns; a row has no two of which the second outlives the first (Perfetto)."""
+    rows: dict[int, list[tuple[str, int, int]]] = {}
+    for part in trace["traceEvents"]:
+        if part["ph"] == "X":
+            start, end = (round(1e3 * time) for time in (part["ts"], part["ts"] + part["dur"]))
+            rows.setdefault(part["tid"], []).append((part["name"], start, end))
+    for spans in rows.values():
+        around: list[int] = []
+        for _, start, end in sorted(spans, key=lambda span: (span[1], -span[2])):
+            around = [outer for outer in around if outer > start]
+            assert all(end <= outer for outer in around), spans
+            around.append(end)
+    assert sum(len(spans) for row, spans in rows.items() if row >= chrome_trace.DEVICE) == count
+    return rows
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [nn.Linear(8, 8), nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.ReLU()), nn.LSTM(8, 8)],
+    ids=["linear", "norm", "lstm"],
+)
+def test_operators_within_others_in_a_trace(layer: nn.Module) -> None:
+    """An operator of the cpu that calls others lies around them, and its time is what is left of it."""
+    x = alpha.ones(4, 8, 8, 8) if isinstance(layer, nn.Sequential) else alpha.ones(4, 2, 8)
+    with alpha.profile() as p:
+        y = layer(x)
+        (y[0] if isinstance(y, tuple) else y).sum().backward()
+    outer = [event for event in p.events if event.inner_ms]
+    assert outer
+    for event in outer:
+        parts = [e for e in p.events if event.start_ms <= e.start_ms < event.end_ms]
+        assert sum(e.ms for e in parts) == pytest.approx(event.end_ms - event.start_ms)
+    check_rows(chrome_trace.trace_of(p.events, "a title"), len(p.events))
+
+
+def test_events_at_the_same_time_in_a_trace() -> None:
+    """Kernels of two streams take turns in the rows of layers and phases; times are those of neighbours to the ns."""
+    events = [
+        event("a", 5.0),
+        event("b", 1.0, 1.0, stream=1),
+        event("a", 0.5, 2.0, stream=1),
+        event("c", 1 / 3, 5.0, stream=0),
+        replace(event("c", 1 / 3, 5 + 1 / 3), phase="backward"),
+        replace(event("c", 1 / 3, 5 + 2 / 3), phase="update"),
+    ]
+    rows = check_rows(chrome_trace.trace_of(events, ""), len(events))
+    of_layers = [(name, start // 10**6, -(-end // 10**6)) for name, start, end in rows[chrome_trace.LAYERS][:4]]
+    assert of_layers == [("a", 0, 1), ("b", 1, 2), ("a", 2, 3), ("c", 5, 6)]
+    assert [name for name, *_ in rows[chrome_trace.PHASES]] == ["forward", "backward", "update"]
