@@ -334,6 +334,19 @@ def recorded(recording: Recording | None) -> Iterator[None]:
 
 
 @contextmanager
+def unheard() -> Iterator[None]:
+    """Context in which neither a recording nor a profile of this thread hears of anything, as of a plan."""
+    profile, recording = state.profile, state.recording
+    state.profile = None
+    state.record(None)
+    try:
+        yield
+    finally:
+        state.profile = profile
+        state.record(recording)
+
+
+@contextmanager
 def phase(name: str) -> Iterator[None]:
     """Say that what is done inside is the "backward" pass or the "update" of the step that is running."""
     listener = state.listener

@@ -31,7 +31,7 @@ from alpha.runtime.cuda.compile import ARCHITECTURES, Unit
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.driver import DeviceProperties
 from alpha.runtime.cuda.planning.driver_dry import DryDevice, Launch, dry_properties
-from alpha.runtime.recording import Asked, Recording, layer_names, recorded
+from alpha.runtime.recording import Asked, Recording, layer_names, recorded, unheard
 from alpha.runtime.registry import opened, standing_in
 from alpha.step.dry_arguments import BothPasses, device_of, input_of, is_shape, known_gpus
 from alpha.step.profiling.event_report import Report
@@ -158,12 +158,13 @@ def _run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
     for name, tensor in watch.named_tensors():
         if tensor.device is not device:
             raise DryRunError(f"it reaches the tensor {name} through a class or a module, which are not copied")
-    notes = _Notes(device)
     with ExitStack() as stack:
         stack.enter_context(in_place_of_the_gpu(device))
+        notes = _Notes(device)
         if watch.lazy:  # what is listed is a step of the plain layers, as all behind the first one are
             before = {id(tensor): tensor._grad for tensor in watch.tensors}
-            function(*args, **kwargs)
+            with recorded(_Notes(device)):  # so that a step of `alpha.capture` runs as usual, too
+                function(*args, **kwargs)
             watch = Watch(function, reached)
             for tensor in watch.tensors:
                 tensor._grad = before.get(id(tensor))
@@ -181,12 +182,16 @@ def _run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
 
 @contextmanager
 def in_place_of_the_gpu(device: DryDevice) -> Iterator[None]:
-    """Context in which a dry device is the cuda device, and the real one refuses every call; see `_kept_state`, too."""
+    """Context in which a dry device is the cuda device, and the real one refuses every call; see `_kept_state`, too.
+
+    A recording or a profile of the program hears nothing of it.
+    """
     real = opened("cuda")
     with ExitStack() as stack:
         if isinstance(real, CudaDevice) and real is not device:
             stack.enter_context(real.driver.owner.refusing(REFUSED))
         stack.enter_context(standing_in(device))
+        stack.enter_context(unheard())
         stack.enter_context(_kept_state())
         yield
 
@@ -209,7 +214,6 @@ class _Notes(Recording):
 
     def __init__(self, device: DryDevice) -> None:
         super().__init__(capturing=False)
-        self.profile = None  # which hears nothing of a dry run
         self.labels: dict[int, Asked] = {}
         self._device = device
 

@@ -90,6 +90,24 @@ def test_a_dry_run_lists_the_step_of_the_plain_layers() -> None:
     np.testing.assert_array_equal(alpha.core.rng.uniform((2,)), following)
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_dry_run_of_a_captured_step_does_not_warn(strict: bool) -> None:
+    """A step that must be captured raises no error, either."""
+    model = lazy()
+
+    @alpha.capture(strict=strict)
+    def step(x: alpha.Tensor) -> alpha.Tensor:
+        loss = model(x).sum()
+        loss.backward()
+        return loss.detach()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        launches = alpha.dry_run(step, alpha.tensor(X), gpu="sm_90a").launches
+    model(alpha.tensor(X))
+    assert launches == alpha.dry_run(step, alpha.tensor(X), gpu="sm_90a").launches
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["cpu", "cuda"])
 def test_a_trainer_of_a_lazy_model(where: str) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from alpha.autograd.derived import derived_of
 from alpha.core.tensor import Tensor
 from alpha.errors import CaptureWarning, DryRunError, OutOfMemoryError
-from alpha.module.parameter import Parameter
+from alpha.module.parameter import Parameter, Uninitialized
 from alpha.ops.kernel.casts import COPY
 from alpha.runtime import MemoryStats
 from alpha.runtime.cuda.array import DeviceArray
@@ -168,19 +168,20 @@ def tell(ledger: Ledger, scene: Scene, where: Where) -> None:
                 ledger.tell(array, STATE, layers.get(id(trained), NO_LAYER), again=True)
         for group in optimizer.param_groups:  # those of no module
             for parameter in group["params"]:
-                _tell_weight(ledger, parameter)
+                if not isinstance(parameter, Uninitialized):
+                    _tell_weight(ledger, parameter)
     for tensor in scene.inputs:
         ledger.tell(tensor.array, INPUTS)
     tell_gradients(ledger, scene, where)
 
 
 def _tensors_of(scene: Scene, where: Where) -> Iterator[tuple[Tensor, Layer]]:
-    """The parameters and buffers of the modules, each once with the first layer that has it."""
+    """The parameters and buffers of the modules that have values, each once with the first layer that has it."""
     seen: set[int] = set()
     for root in roots_of(scene.modules):
         for module in root.modules():
             for _, tensor in module.named_tensors(recurse=False):
-                if id(tensor) not in seen:
+                if id(tensor) not in seen and not isinstance(tensor, Uninitialized):
                     seen.add(id(tensor))
                     yield tensor, where.layer_of(module)
 

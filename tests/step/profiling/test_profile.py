@@ -213,6 +213,27 @@ def test_a_captured_function_of_the_cpu_beside_a_gpu(cuda: CudaDevice) -> None:
     assert p.title.startswith("cpu, ")
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("plan", [alpha.dry_run, alpha.memory_plan], ids=["dry_run", "memory_plan"])
+def test_a_plan_within_a_profile_is_not_heard(device: str, plan: Callable[..., Any], lazy: bool) -> None:
+    """The profile is that of the program's device, with what was done there alone."""
+    net, x = nn.Sequential(nn.Linear(4, 4), nn.LazyLinear(4) if lazy else nn.ReLU()).to(device), alpha.ones(2, 4)
+
+    @alpha.capture
+    def step(x: alpha.Tensor) -> alpha.Tensor:
+        net(x).sum().backward()
+        return x
+
+    x = x.to(device)
+    with alpha.profile() as p:
+        x + 1
+        plan(step, x, gpu="sm_90a")
+        x + 1
+    assert [event.operator for event in p.events if event.kind in ("kernel", "operator")] == 2 * ["affine"]
+    assert p.unseen == 0
+    assert p.title.startswith("cpu, " if device == "cpu" else alpha.get_device("cuda").properties.name)
+
+
 def test_an_error_leaves_nothing_behind(device: str) -> None:
     before = dict(_HOMES)
     x = alpha.ones(2, device=device)
