@@ -23,12 +23,13 @@ from alpha.runtime import Device, get_device
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.planning.driver_dry import DryDevice
+from alpha.runtime.settings import Setting
 from alpha.step.capturing.captured import Captured
 from alpha.step.sources.code import globals_in, is_library
 
 T = TypeVar("T")
 
-SHARED = (type, types.ModuleType, types.CodeType, np.dtype, np.ufunc, Primitive, Generator, Kind)
+SHARED = (type, types.ModuleType, types.CodeType, np.dtype, np.ufunc, Primitive, Generator, Kind, Setting)
 LARGE_COPY = 1 << 20  # bytes; a larger array of numpy is not copied, and the copy of the step may not write it
 _MISSING = object()
 

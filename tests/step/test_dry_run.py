@@ -342,10 +342,15 @@ def steps(program: Program) -> dict[str, Callable[..., Any]]:
         "partial": functools.partial(with_factor, 2.0, scale=3.0),
         "captured": again,
         "recursive": recursive,
+        "decorated": alpha.precision("float32")(alpha.memory_mode("fast")(plain)),
+        "decorated, captured": alpha.capture(alpha.memory_mode("fast")(plain)),
+        "captured, decorated": alpha.precision("float32")(again),
     }
 
 
-@pytest.mark.parametrize("name", ["function", "partial", "captured", "recursive"])
+@pytest.mark.parametrize(
+    "name", ["function", "partial", "captured", "recursive", "decorated", "decorated, captured", "captured, decorated"]
+)
 def test_functions_of_every_kind(name: str) -> None:
     program = Program(net=lambda: nn.Sequential(nn.Flatten(), nn.Linear(768, 10)))
     expected = alpha.dry_run(program.step, program.x, program.y, gpu="sm_80")

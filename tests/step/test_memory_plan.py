@@ -86,6 +86,12 @@ class Checkpointed(nn.Module):
         return self.head(x.mean((1, 2)))
 
 
+def lazy() -> nn.Module:
+    return nn.Sequential(
+        nn.LazyConv2d(16, 3, padding=1), nn.LazyBatchNorm2d(), nn.ReLU(), nn.Flatten(), nn.LazyLinear(10)
+    )
+
+
 class Words(nn.Module):
     def __init__(self) -> None:
         self.embedding, self.lstm, self.head = (
@@ -110,6 +116,7 @@ class Attention(nn.Module):
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], alpha.Tensor]]] = {
     "convolutions": (Convolutions, lambda batch: alpha.zeros(batch, 8, 8, 3)),
     "checkpointed": (Checkpointed, lambda batch: alpha.zeros(batch, 8, 8, 3)),
+    "lazy": (lazy, lambda batch: alpha.zeros(batch, 8, 8, 3)),
     "words": (Words, lambda batch: alpha.zeros(batch, 6, dtype="int32")),
     "attention": (Attention, lambda batch: alpha.zeros(batch, 6, dtype="int32")),
 }
@@ -476,3 +483,37 @@ def test_a_step_that_keeps_something_of_each_call(keeps: str) -> None:
         plan.largest_batch()
     kept.clear()
     assert alpha.memory_plan(lambda x, y: F.cross_entropy(net(x), y).backward(), x, y, memory=80e9).growth == 0
+
+
+# -- steps of several kinds -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("decorated", [alpha.memory_mode("least"), alpha.precision("bf16")], ids=["mode", "precision"])
+@pytest.mark.parametrize("captured", [False, True], ids=["eager", "captured"])
+def test_a_decorated_step_is_planned_as_it_runs(decorated: Callable[[Any], Any], captured: bool) -> None:
+    """The setting is that of the thread, and no part of the step that could be copied."""
+    net = nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 4, 3))
+    x = alpha.empty(256, 16, 16, 3)
+
+    def step(x: alpha.Tensor) -> None:
+        net.zero_grad()
+        net(x).sum().backward()
+
+    plain, within = alpha.memory_plan(step, x, gpu="sm_90a"), decorated(step)
+    plan = alpha.memory_plan(alpha.capture(within) if captured else within, x, gpu="sm_90a")
+    assert plan.captured is captured
+    assert plan.of_kind("kept for backward") < plain.of_kind("kept for backward")
+    with decorated:  # type: ignore[attr-defined]
+        outside = alpha.memory_plan(alpha.capture(step) if captured else step, x, gpu="sm_90a")
+    assert plan.live == outside.live
+
+
+def test_lazy_layers_stay_lazy(device: CudaDevice) -> None:
+    """The copy of a step makes their weights in its first call, and they are known by their layers."""
+    program = Program("lazy", False)
+    state = alpha.get_rng_state()
+    plan = alpha.memory_plan(program.step, program.x, program.y)
+    assert {"0", "1", "4"} == {share.layer for share in plan.shares if share.kind == "parameters"}
+    assert all(isinstance(tensor, nn.UninitializedParameter) for tensor in program.net.parameters())
+    assert type(program.net[0]) is nn.LazyConv2d  # type: ignore[index]
+    np.testing.assert_array_equal(np.asarray(alpha.get_rng_state()), np.asarray(state))
