@@ -20,7 +20,7 @@ class Setting(threading.local):
 
     def checked(self, name: str) -> str:
         """The name; `ValueError` if it is none of the setting's."""
-        if name not in self.names:
+        if not isinstance(name, str) or name not in self.names:
             raise ValueError(f"{self.title} {name!r} is not one of {', '.join(self.names)}")
         return name
 

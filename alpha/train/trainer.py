@@ -147,7 +147,7 @@ class Trainer:
         **settings: Unpack[Settings],
     ) -> None:
         chosen = settings_of(settings)
-        self.precision = precision or numerics.get_precision()  # checked first
+        self.precision = numerics.get_precision() if precision is None else precision  # checked first
         self.optimizers = several("optimizer", optimizer, Optimizer)
         self.schedule = schedule
         check_accepted(self.optimizers, self.schedules, chosen["step"])
@@ -161,7 +161,7 @@ class Trainer:
         self.metrics = as_metrics(chosen["metrics"] or {}, self.device)
         self.accumulate, self.clip_norm = chosen["accumulate"], chosen["clip_norm"]
         self.ema, self.schedule_per = chosen["ema"], chosen["schedule_per"]
-        self.memory_mode = chosen["memory_mode"] or memory.name
+        self.memory_mode = memory.name if chosen["memory_mode"] is None else chosen["memory_mode"]
         self.averaged: AveragedModel | None = None
         self.augment: Callable[..., Any] | None = None
         self.epoch = 0
@@ -192,9 +192,9 @@ class Trainer:
         if name == "schedule" and value is not None:
             several(name, value, LRScheduler)
         if name == "precision":
-            return numerics.precision(value or numerics.get_precision()).name
+            return numerics.precision(numerics.get_precision() if value is None else value).name
         if name == "memory_mode":
-            return memory.checked(value or memory.name)
+            return memory.checked(memory.name if value is None else value)
         if name in ("capture", "resident") and value not in (None, False, True):
             raise TypeError(f"Trainer: {name} is {value!r}, expected True, False or None")
         if name == "metrics":

@@ -304,3 +304,6 @@ def test_the_setting() -> None:
     for call in (alpha.set_memory_mode, alpha.memory_mode):
         with pytest.raises(ValueError, match="memory mode 'small' is not one of fast, balanced, least"):
             call("small")
+        for name in ("", None, 0, ["fast"], np.array(["fast"])):
+            with pytest.raises(ValueError, match=r"memory mode .* is not one of fast, balanced, least"):
+                call(name)  # type: ignore[arg-type]

@@ -65,6 +65,9 @@ def test_unknown_precision_is_named() -> None:
     for make in (alpha.set_precision, alpha.precision):
         with pytest.raises(ValueError, match="'fp8' is not one of float32, tf32, bf16"):
             make("fp8")
+        for name in ("", None, 0, ["tf32"], np.array(["tf32"])):
+            with pytest.raises(ValueError, match=r"is not one of float32, tf32, bf16"):
+                make(name)  # type: ignore[arg-type]
 
 
 def test_floating_dtypes() -> None:

@@ -117,6 +117,16 @@ def test_batches(plan: StepMemory, batch: Any, error: type[Exception], text: str
     assert plan.at_batch(np.int64(4)).batch == 4  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", ["", None, 0, "Fast", "fp8", ["fast"], np.array(["fast"])], ids=repr)
+def test_settings_of_a_plan(plan: StepMemory, name: Any) -> None:
+    with pytest.raises(ValueError, match=r"memory mode .* is not one of fast, balanced, least"):
+        plan.in_mode(name)
+    with pytest.raises(ValueError, match=r"precision .* is not one of float32, tf32, bf16"):
+        plan.in_precision(name)
+    assert plan.in_mode("least").mode == "least"
+    assert plan.in_precision("bf16").precision == "bf16"
+
+
 def test_kinds(plan: StepMemory) -> None:
     for kind in ("nonsense", "parameter", "", None, ["parameters"]):
         with pytest.raises(ValueError, match=r"of_kind: kind=.* is none of 'parameters', 'buffers', "):

@@ -104,6 +104,7 @@ def test_the_next_epoch_is_as_if_it_was_given_first(name: str) -> None:
     [
         *[("optimizer", 3), ("optimizers", []), ("loss", 3), ("metrics", {"a": 1}), ("accumulate", 0)],
         *[("clip_norm", "a"), ("ema", 2.0), ("schedule_per", "day"), ("precision", "fp8"), ("memory_mode", "none")],
+        *[(name, value) for name in ("precision", "memory_mode") for value in ("", 0, False)],
         *[("device", "cuda"), ("schedule", "x"), ("capture", "x"), ("model", nn.Linear(4, 3)), ("user_step", largest)],
     ],
 )

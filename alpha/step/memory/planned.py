@@ -150,12 +150,13 @@ class StepMemory:
         return self._of(self._subject.at_batch(positive_integer("at_batch", "batch", batch)))
 
     def in_precision(self, name: str) -> StepMemory:
-        """The plan of the same step in another precision."""
+        """The plan of the same step in another precision; `ValueError` for a name that is none."""
+        name = numerics.precision(name).name
         return self._of(self._subject.in_precision(name), name)
 
     def in_mode(self, name: str) -> StepMemory:
-        """The plan of the same step in another memory mode, see `alpha.set_memory_mode`."""
-        return self._of(self._subject, mode=name)
+        """The plan of the same step in another memory mode, see `alpha.set_memory_mode`, and its `ValueError`."""
+        return self._of(self._subject, mode=memory_mode(name).name)
 
     def with_change(self, change: Callable[[Scene], None]) -> StepMemory:
         """The plan of the same step, of whose copy `change` has changed something."""
