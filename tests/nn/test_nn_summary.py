@@ -348,3 +348,29 @@ def test_every_array_that_an_operator_keeps_is_counted() -> None:
 
     rows = rows_of(Product(), (3, 4))
     assert rows["(model)"].cost.kept == 4 * 2 * 3 * 6  # both factors
+
+
+class Drawing(nn.Module):
+    """A model that draws random numbers in evaluation, too, as one of latent variables."""
+
+    def __init__(self) -> None:
+        self.body = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.LeakyReLU(0.2), nn.Flatten())
+        self.fc = nn.Linear(64, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean = self.fc(self.body(x))
+        return mean + alpha.randn(*mean.shape, device=x.device) * nn.functional.dropout(mean, 0.5, training=True)
+
+
+@pytest.mark.parametrize("mode", ["fast", "balanced", "least"])
+@pytest.mark.parametrize("context", [alpha.no_grad, alpha.inference_mode, alpha.enable_grad])
+def test_a_summary_is_the_same_in_each_grad_mode(context: Any, mode: str, device: str) -> None:
+    """All operators are recorded for it, wherever it is called, and no random number is drawn."""
+    net, state = Drawing().to(device), alpha.get_rng_state()
+    with alpha.memory_mode(mode):
+        expected = net.summary((2, 6, 6, 3))
+        with context():
+            assert net.summary((2, 6, 6, 3)) == expected
+            assert alpha.is_grad_enabled() is (context is alpha.enable_grad)
+    assert alpha.get_rng_state() == state
+    assert rows_of(net, (2, 6, 6, 3))["fc"].cost.flops == 2 * 2 * 64 * 8

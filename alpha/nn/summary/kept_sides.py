@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from alpha.autograd.function import Function
+from alpha.autograd.grad_mode import enable_grad
 from alpha.core.rng import get_rng_state, set_rng_state
 from alpha.core.tensor import Tensor
 from alpha.module.module import Module
@@ -37,7 +38,8 @@ def kept_sides(model: Module, arguments: tuple[Tensor, ...]) -> dict[str, str]:
     names = {id(parameter): name.rpartition(".")[0] for name, parameter in trained.named_parameters()}
     state = get_rng_state()
     try:
-        output = trained(*arguments)
+        with enable_grad():
+            output = trained(*arguments)
     finally:
         set_rng_state(state)
     found: dict[str, set[str]] = {}

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from alpha.autograd.function import Function
+from alpha.autograd.grad_mode import enable_grad
 from alpha.autograd.memory_mode import FAST, get_memory_mode, memory_mode
 from alpha.autograd.recompute import no_checkpoints
 from alpha.core.host_values import DTypeLike
 from alpha.core.numerics import computed_precision, get_precision
 from alpha.core.primitive import Array
+from alpha.core.rng import get_rng_state, set_rng_state
 from alpha.core.tensor import Tensor, as_dtype
 from alpha.errors import ShapeError
 from alpha.module.module import Module, device_of, evaluation_of
@@ -87,6 +89,8 @@ class Table(str):
 
 def summary(self: Module, input_shape: Given, dtype: DTypeLike = None) -> Table:
     """A table of layers, from one forward pass in the precision in force; the module stays as it was.
+
+    What the module computes within a `no_grad` of its own is not counted, as nothing of it is recorded.
 
     Its columns are the shape of the output, the parameters, the operations of convolutions and matrix products in
     millions (MFLOP), the share of them that can be skipped, the bytes that operators read
@@ -200,14 +204,16 @@ def trace(model: Module, arguments: tuple[Tensor, ...]) -> list[Row]:
 
 @contextlib.contextmanager
 def _traced(model: Module) -> Iterator[None]:
-    """Evaluation mode with every operator recorded, then everything as before."""
+    """Evaluation mode with every operator recorded, then everything as before, the random numbers, too."""
     frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
-    with evaluation_of(model):
+    state = get_rng_state()
+    with evaluation_of(model), enable_grad():
         for parameter in frozen:
             parameter.requires_grad = parameter.dtype.kind == "f"
         try:
             yield
         finally:
+            set_rng_state(state)
             for parameter in frozen:
                 parameter.requires_grad = False
 
