@@ -103,3 +103,26 @@ def test_more_is_told_only_if_it_is_read(device: CudaDevice, monkeypatch: pytest
     with pytest.raises(OutOfMemoryError):
         measured(device, program, 5)
     assert not asked
+
+
+@pytest.mark.parametrize("captured", [False, True], ids=["eager", "captured"])
+def test_what_a_failed_step_has_made_is_free_at_once(device: CudaDevice, captured: bool) -> None:
+    """Nothing waits for the garbage collector, so a smaller batch fits; wherever in the step memory was short."""
+    program, failed = Program("convolutions", captured, 512), 0
+    gc.collect()
+    gc.disable()
+    try:
+        for limit in range(2 * 2**20, 16 * 2**20, 3 * 2**19):
+            device.set_memory_limit(limit)
+            try:
+                program.step(program.x, program.y)
+            except OutOfMemoryError:
+                failed += 1
+            device.set_memory_limit(None)
+            live = device.memory_stats().live
+            gc.collect()
+            assert device.memory_stats().live == live
+    finally:
+        gc.enable()
+        device.set_memory_limit(None)
+    assert failed > 3

@@ -87,7 +87,10 @@ class Arena(Places):
         error = OutOfMemoryError(self._shortage(nbytes))
         if self.explain is not None:
             error.explain_by(self.explain)
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # or it and this frame would hold each other, and all that the step has made, until gc runs
 
     @change
     def _obtain(self, size: int) -> Block | None:
