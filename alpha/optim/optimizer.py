@@ -24,7 +24,7 @@ from alpha.ops.kernel.tables.deferred import Update, deferred
 from alpha.optim.hyper import Field, Rule, check, flag, natural, ordered, whole, written
 from alpha.optim.states.pytorch_state import from_pytorch, is_pytorch, to_pytorch
 from alpha.optim.states.saved_state import check_form, checked_state, for_checkpoint, on_host, restored, uploaded
-from alpha.optim.step_hooks import Hook, with_hooks
+from alpha.optim.step_hooks import Hook, as_update, evaluated, with_hooks
 from alpha.runtime.recording import again, phase, refuse
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Optimizer:
         super().__init_subclass__()
         cls._written = {name: written(rule) for name, rule in cls.rules.items()}
         if "step" in vars(cls):
-            cls.step = with_hooks(vars(cls)["step"])  # type: ignore[method-assign]
+            cls.step = with_hooks(as_update(vars(cls)["step"]))  # type: ignore[method-assign]
 
     def __init__(self, params: Parameters, defaults: Mapping[str, Any] | None = None, **named: Any) -> None:
         if not isinstance(defaults, (Mapping, type(None))):
@@ -216,7 +216,7 @@ class Optimizer:
             TypeError, ValueError: a hyper-parameter that was written into a group means nothing.
             GradientError: a gradient has another shape, dtype or device than its parameter.
         """
-        loss = None if closure is None else closure()
+        loss = None if closure is None else evaluated(closure)
         work: list[tuple[Group, list[Tensor]]] = []
         for group in self.param_groups:
             ready = []

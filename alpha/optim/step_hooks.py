@@ -1,15 +1,17 @@
-"""Hooks of an optimizer's step: functions that are called before and after it."""
+"""Surroundings of an optimizer's step: hooks before and after it, its phase, and that of its closure."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar, cast
 
-from alpha.runtime.recording import refuse
+from alpha.runtime.recording import phase, refuse
 
 Hook = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # (optimizer, args, kwargs)
 Step = TypeVar("Step", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 def with_hooks(step: Step) -> Step:
@@ -37,5 +39,28 @@ def with_hooks(step: Step) -> Step:
         finally:
             self._stepping = False
         return result
+
+    return cast(Step, call)
+
+
+def evaluated(closure: Callable[[], T]) -> T:
+    """The result of a closure, whose forward pass is no part of the update that calls it."""
+    with phase("forward"):
+        return closure()
+
+
+def as_update(step: Step) -> Step:
+    """Wrap a `step` of a program's own, so that what it does is the update, but not what its closure does."""
+    names = list(inspect.signature(step).parameters)
+    place = names.index("closure") - 1 if "closure" in names else -1  # behind the optimizer
+
+    @wraps(step)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("closure") is not None:
+            kwargs["closure"] = partial(evaluated, kwargs["closure"])
+        elif 0 <= place < len(args) and args[place] is not None:
+            args = (*args[:place], partial(evaluated, args[place]), *args[place + 1 :])
+        with phase("update"):
+            return step(self, *args, **kwargs)
 
     return cast(Step, call)

@@ -517,3 +517,33 @@ def test_lazy_layers_stay_lazy(device: CudaDevice) -> None:
     assert all(isinstance(tensor, nn.UninitializedParameter) for tensor in program.net.parameters())
     assert type(program.net[0]) is nn.LazyConv2d  # type: ignore[index]
     np.testing.assert_array_equal(np.asarray(alpha.get_rng_state()), np.asarray(state))
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["SGD", "own"])
+def test_a_closure_makes_the_passes_of_a_plan(own: bool) -> None:
+    """Arrays wait for the backward pass in the closure of an update, too."""
+    net = Convolutions()
+
+    class Own(alpha.optim.SGD):
+        def step(self, closure: Callable[[], Any] | None = None) -> Any:
+            return super().step(closure)
+
+    optimizer = (Own if own else alpha.optim.SGD)(net.parameters(), lr=0.1, momentum=0.9)
+
+    def loss(x: alpha.Tensor) -> alpha.Tensor:
+        optimizer.zero_grad()
+        value = net(x).sum()
+        value.backward()
+        return value
+
+    def plain(x: alpha.Tensor) -> None:
+        loss(x)
+        optimizer.step()
+
+    def closed(x: alpha.Tensor) -> None:
+        optimizer.step(lambda: loss(x))
+
+    x = alpha.empty(256, 8, 8, 3)
+    before, plan = (alpha.memory_plan(step, x, gpu="sm_90a") for step in (plain, closed))
+    assert before.of_kind("kept for backward") > 0
+    assert (plan.when, set(plan.shares)) == (before.when, set(before.shares))

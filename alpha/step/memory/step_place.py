@@ -14,6 +14,7 @@ from alpha.autograd import engine
 from alpha.autograd.function import Function
 from alpha.module.module import Module
 from alpha.optim.optimizer import Optimizer
+from alpha.optim.step_hooks import evaluated
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.recording import NO_LAYER, Layer, layer_names
 from alpha.step.capturing.attempt import Attempt
@@ -21,7 +22,8 @@ from alpha.step.capturing.attempt import Attempt
 FORWARD, BACKWARD, UPDATE, BETWEEN, OWN = "forward", "backward", "update", "between", "own"
 _PHASES: dict[CodeType, str] = {
     engine._Walk.run.__code__: BACKWARD,
-    Optimizer.step.__code__: UPDATE,
+    Optimizer.step.__code__: UPDATE,  # and of each `step` of a program's own, which has the same wrapper
+    evaluated.__code__: FORWARD,  # of the closure of an update
     Attempt.__init__.__code__: BETWEEN,
     CudaDevice.outside_capture.__code__: OWN,
 }

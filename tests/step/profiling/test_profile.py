@@ -234,6 +234,53 @@ def test_a_plan_within_a_profile_is_not_heard(device: str, plan: Callable[..., A
     assert p.title.startswith("cpu, " if device == "cpu" else alpha.get_device("cuda").properties.name)
 
 
+class Own(alpha.optim.Optimizer):
+    """An optimizer of a program's own, with a step as in PyTorch."""
+
+    def __init__(self, params: Any, lr: float = 0.1) -> None:
+        super().__init__(params, {"lr": lr})
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        loss = None if closure is None else closure()
+        with alpha.no_grad():
+            for parameter in self.param_groups[0]["params"]:
+                parameter.sub_(parameter.grad * self.param_groups[0]["lr"])
+        return loss
+
+
+@pytest.mark.parametrize("how", ["before", "closure", "named closure"])
+@pytest.mark.parametrize("make", [Own, alpha.optim.SGD, alpha.optim.LBFGS])
+def test_an_update_is_what_the_optimizer_does_itself(device: str, make: Callable[..., Any], how: str) -> None:
+    """The passes of its closure are those that they are without one."""
+    alpha.manual_seed(3)
+    net = nn.Linear(4, 4).to(device)
+    optimizer, x = make(net.parameters(), lr=0.1), alpha.ones(2, 4, device=device)
+
+    def closure() -> alpha.Tensor:
+        optimizer.zero_grad()
+        loss = (net(x) ** 2).sum()
+        loss.backward()
+        return loss
+
+    if how == "before" and make is alpha.optim.LBFGS:
+        pytest.skip("LBFGS needs a closure")
+    with alpha.profile() as expected:
+        closure()
+    with alpha.profile() as p:
+        if how == "before":
+            closure()
+            optimizer.step()
+        else:
+            optimizer.step(closure) if how == "closure" else optimizer.step(closure=closure)
+    passes = [label for label in labels(expected) if label[0] in ("forward", "backward")]
+    found = [label for label in labels(p) if label[0] != "update"]
+    assert found[: len(passes)] == passes
+    if make is not alpha.optim.LBFGS:  # which calls it several times
+        assert found == passes
+    assert {phase for phase, *_ in labels(p)} == {"forward", "backward", "update"}
+    assert all(not layer for phase, layer, *_ in labels(p) if phase == "update")
+
+
 def test_an_error_leaves_nothing_behind(device: str) -> None:
     before = dict(_HOMES)
     x = alpha.ones(2, device=device)
