@@ -26,10 +26,10 @@ from alpha.core.dtypes import int32 as int32
 from alpha.core.dtypes import int64 as int64
 from alpha.core.dtypes import long as long
 from alpha.core.dtypes import uint8 as uint8
-from alpha.core.exports import exported as _exported
 from alpha.core.generators import Generator
-from alpha.core.missing_names import MissingName as _MissingName
-from alpha.core.no_effect import *
+from alpha.core.names.exports import exported as _exported
+from alpha.core.names.missing_names import MissingName as _MissingName
+from alpha.core.names.no_effect import *
 from alpha.core.numerics import get_precision, precision, set_precision
 from alpha.core.rng import get_rng_state, manual_seed, set_rng_state
 from alpha.core.tensor import Tensor, tensor

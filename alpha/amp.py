@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from alpha.core.missing_names import tell_instead
+from alpha.core.names.missing_names import tell_instead
 from alpha.core.numerics import BFLOAT16, FLOAT32, get_precision, precision
 from alpha.runtime import Device
 

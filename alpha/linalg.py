@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from alpha.core.host_values import Dims, DTypeLike
-from alpha.core.missing_names import tell_instead
+from alpha.core.names.missing_names import tell_instead
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError
 from alpha.ops.array.axes import axes_of

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from alpha.core.missing_names import MissingName
+from alpha.core.names.missing_names import MissingName
 
 __all__ = ["Function", "Variable", "backward", "grad"]
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from alpha.autograd.function import Function as Function
     from alpha.autograd.gradients import backward as backward
     from alpha.autograd.gradients import grad as grad
-    from alpha.core.no_effect import Variable as Variable
+    from alpha.core.names.no_effect import Variable as Variable
 else:
 
     def __getattr__(name: str) -> Any:
         if name == "Variable":
-            from alpha.core import no_effect as room
+            from alpha.core.names import no_effect as room
         elif name in ("backward", "grad"):
             from alpha.autograd import gradients as room
         elif name == "Function":

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from alpha.autograd.grad_mode import enable_grad, is_grad_enabled
 from alpha.autograd.memory_mode import get_memory_mode, memory_mode
 from alpha.autograd.recompute import FirstRun, state
+from alpha.core.nested import tensors_in
 from alpha.core.numerics import get_precision, precision
-from alpha.core.tensor import Tensor
 from alpha.errors import GradientError
 
 __all__ = ["checkpoint", "checkpoint_sequential"]
@@ -55,7 +55,7 @@ def checkpoint(
     if state.off or not is_grad_enabled() or isinstance(state.run, FirstRun):
         return function(*args, **kwargs)
     asked, mode, kept = get_precision(), get_memory_mode(), _copied((args, kwargs))
-    versions = [(tensor._version, tensor._version.value) for tensor in _tensors((args, kwargs))]
+    versions = [(tensor._version, tensor._version.value) for tensor in tensors_in((args, kwargs))]
 
     def check_versions(when: str, remedy: str) -> None:
         for index, (version, value) in enumerate(versions):
@@ -119,13 +119,3 @@ def _copied(value: Any) -> Any:
     if type(value) is dict:
         return {key: _copied(item) for key, item in value.items()}
     return value
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
-    elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))

@@ -6,7 +6,7 @@ alpha.backends.cuda.matmul.allow_tf32 = True            # ValueError: use alpha.
 """
 
 from alpha.backends import cuda, cudnn, mps
-from alpha.core.missing_names import tell_instead as _tell_instead
+from alpha.core.names.missing_names import tell_instead as _tell_instead
 
 __all__ = ["cuda", "cudnn", "mps"]
 

@@ -18,7 +18,7 @@ from alpha.autograd.versions import Always, PartRecord, Version, array_of
 from alpha.core.host_values import DTypeLike, check_fits, host_array, is_torch, wider
 from alpha.core.host_values import as_dtype as as_dtype
 from alpha.core.methods import Methods
-from alpha.core.missing_names import MissingName
+from alpha.core.names.missing_names import MissingName
 from alpha.core.numerics import is_floating
 from alpha.core.origins import Origin, inherit, of_values
 from alpha.core.primitive import Array

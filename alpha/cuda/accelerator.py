@@ -5,7 +5,7 @@ device = alpha.accelerator.current_accelerator() if alpha.accelerator.is_availab
 
 from __future__ import annotations
 
-from alpha.core.missing_names import tell_instead
+from alpha.core.names.missing_names import tell_instead
 from alpha.cuda import current_device as current_device_index
 from alpha.cuda import device_count, empty_cache, is_available, synchronize
 from alpha.runtime import Device, get_device

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from alpha import amp
-from alpha.core.missing_names import tell_instead
+from alpha.core.names.missing_names import tell_instead
 
 __all__ = ["GradScaler", "autocast"]
 

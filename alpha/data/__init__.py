@@ -1,6 +1,6 @@
 """Datasets, samplers and the loader that makes batches: arrays and tensors of the host, no gradients."""
 
-from alpha.core.missing_names import tell_instead as _tell_instead
+from alpha.core.names.missing_names import tell_instead as _tell_instead
 from alpha.data.array_datasets import ArrayDataset, TensorDataset
 from alpha.data.cifar.cifar10 import Cifar10, fetch_cifar10
 from alpha.data.cifar.cifar100 import Cifar100

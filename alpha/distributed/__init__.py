@@ -1,6 +1,6 @@
 """Training by several processes, each with a GPU of its own, or on CPUs; see docs/distributed.md."""
 
-from alpha.core.missing_names import tell_instead as _tell_instead
+from alpha.core.names.missing_names import tell_instead as _tell_instead
 from alpha.distributed.collectives import all_gather as all_gather
 from alpha.distributed.collectives import all_reduce as all_reduce
 from alpha.distributed.collectives import barrier as barrier

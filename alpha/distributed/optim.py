@@ -16,7 +16,7 @@ import numpy as np
 
 from alpha.autograd.shares import give, refuse_unreduced, share_of
 from alpha.autograd.versions import array_of
-from alpha.core.missing_names import tell_instead
+from alpha.core.names.missing_names import tell_instead
 from alpha.core.primitive import Array
 from alpha.core.tensor import Tensor
 from alpha.distributed.data_parallel import PACKED, name_of

@@ -1,6 +1,6 @@
 """The model zoo: the networks of the paper, others without a form in torchvision, and `alpha.models.torchvision`."""
 
-from alpha.core.missing_names import tell_instead as _tell_instead
+from alpha.core.names.missing_names import tell_instead as _tell_instead
 from alpha.models import torchvision
 from alpha.models.lenet import LeNet, lenet
 from alpha.models.resnet import BasicBlock, ResNet, resnet18, resnet34

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from alpha.autograd.function import Function
 from alpha.autograd.grad_mode import enable_grad
+from alpha.core.nested import tensors_in
 from alpha.core.tensor import Tensor
 from alpha.module.flattened_layers import (
     KnownMaps,
@@ -329,7 +330,7 @@ def _made_in_no_known_way(result: Any, model: Module, turned: Mapping[str, Shape
     makers: dict[int, set[str]] = {}  # the layers whose outputs are the features of a node
     maps: dict[int, dict[str, Shape]] = {}  # the maps that a node's values come from, by the layers that made them
     found: dict[str, Shape] = {}
-    given = {id(node) for node in _tensors_of(result)}
+    given = {id(tensor._node) for tensor in tensors_in(result) if tensor._node is not None}
     for node in _nodes_of(result):
         inputs, shape = list(_inputs_of(node)), node.form[1]
         held = {name: map_ for edge, _ in inputs for name, map_ in maps.get(id(edge), {}).items()}
@@ -348,24 +349,9 @@ def _made_in_no_known_way(result: Any, model: Module, turned: Mapping[str, Shape
     return found
 
 
-def _tensors_of(result: Any) -> list[Any]:
-    """The nodes of the tensors in what a forward gives, itself or in dicts, lists and tuples."""
-    waiting: list[Any] = [result]
-    nodes = []
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, Mapping):
-            waiting += part.values()
-        elif isinstance(part, Sequence) and not isinstance(part, str):
-            waiting += part
-        elif isinstance(part, Tensor) and part._node is not None:
-            nodes.append(part._node)
-    return nodes
-
-
 def _nodes_of(result: Any) -> list[Any]:
     """All nodes behind what a forward gives, in the order in which they were recorded."""
-    waiting = _tensors_of(result)
+    waiting = [tensor._node for tensor in tensors_in(result) if tensor._node is not None]
     nodes: dict[int, Any] = {}
     while waiting:
         node = waiting.pop()

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 from alpha.core.host_values import DTypeLike
-from alpha.core.no_effect import check_memory_format
+from alpha.core.names.no_effect import check_memory_format
 from alpha.core.numerics import BFLOAT16
 from alpha.core.origins import LAYOUTS
 from alpha.core.tensor import Tensor, as_dtype

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from alpha.core.missing_names import MissingName
+from alpha.core.names.missing_names import MissingName
 from alpha.core.origins import Origin, settle
 from alpha.core.tensor import Tensor
 from alpha.module.hooks import Hooked

@@ -4,8 +4,8 @@ A layer without parameters stands beside its function, in a room of `alpha/ops`.
 `__all__` leaves out the functions, which are in `alpha.nn.functional`.
 """
 
-from alpha.core.exports import export as _export
-from alpha.core.missing_names import tell_instead as _tell_instead
+from alpha.core.names.exports import export as _export
+from alpha.core.names.missing_names import tell_instead as _tell_instead
 from alpha.module.module import *
 from alpha.module.parameter import *
 from alpha.module.state_dict import *

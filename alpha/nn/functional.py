@@ -4,8 +4,8 @@ A room of `alpha/ops` says in its `__all__` what it offers, and a type checker f
 module leaves out the layers, which some rooms have beside their functions.
 """
 
-from alpha.core.exports import export as _export
-from alpha.core.missing_names import tell_instead as _tell_instead
+from alpha.core.names.exports import export as _export
+from alpha.core.names.missing_names import tell_instead as _tell_instead
 from alpha.module.module import Module as _Module
 from alpha.ops.activation.activation_inplace import *
 from alpha.ops.activation.parametric import *

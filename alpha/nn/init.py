@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from alpha.core import rng
-from alpha.core.missing_names import tell_instead
+from alpha.core.names.missing_names import tell_instead
 from alpha.core.numerics import is_floating
 from alpha.core.tensor import Tensor
 from alpha.module.module import Buffer, Module

@@ -20,6 +20,7 @@ from alpha.autograd.function import Function
 from alpha.autograd.grad_mode import no_grad
 from alpha.autograd.tracing import tracing, untraced
 from alpha.autograd.versions import Version, array_of, part_of
+from alpha.core.nested import tensors_in
 from alpha.core.primitive import shares_memory
 from alpha.core.tensor import Tensor
 from alpha.errors import ExportError
@@ -261,7 +262,7 @@ class Recorder:
             stack.enter_context(tracing(self))
             result = self.model(*inputs)
         self.structure = result
-        found = tensors_in(result)
+        found = list(tensors_in(result))
         if not found:
             raise ExportError(f"onnx.export: the model returns a {type(result).__name__} without a tensor")
         self.outputs = [self.value_of(tensor) for tensor in found]
@@ -290,17 +291,6 @@ def _watched(model: Module, path: list[str]) -> Iterator[None]:
         path.clear()
         for handle in handles:
             handle.remove()
-
-
-def tensors_in(result: Any) -> list[Tensor]:
-    """The tensors of a result: itself, or those of tuples, lists and dicts, in order."""
-    if isinstance(result, Tensor):
-        return [result]
-    if isinstance(result, dict):
-        return [tensor for part in result.values() for tensor in tensors_in(part)]
-    if isinstance(result, (tuple, list)):
-        return [tensor for part in result for tensor in tensors_in(part)]
-    return []
 
 
 # -- two runs -------------------------------------------------------------------------------------------

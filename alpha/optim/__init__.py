@@ -1,7 +1,7 @@
 """Optimizers and learning-rate schedules."""
 
-from alpha.core.exports import export as _export
-from alpha.core.missing_names import tell_instead as _tell_instead
+from alpha.core.names.exports import export as _export
+from alpha.core.names.missing_names import tell_instead as _tell_instead
 from alpha.optim import swa_utils as swa_utils
 from alpha.optim.adadelta import *
 from alpha.optim.adafactor import *

@@ -7,7 +7,7 @@ import importlib
 import inspect
 from typing import Any
 
-from alpha.core.missing_names import advice
+from alpha.core.names.missing_names import advice
 from alpha.core.tensor import Tensor
 from alpha.module.module import Module
 from alpha.optim.optimizer import Optimizer

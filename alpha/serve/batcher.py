@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from alpha.core.nested import map_tensors
 from alpha.errors import ServingError, ShapeError
 from alpha.ops.kernel.options import integer, real
-from alpha.step.call_arguments import map_tensors
 
 B = TypeVar("B", bound="Batcher")
 

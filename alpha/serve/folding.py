@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alpha.autograd.grad_mode import no_grad
+from alpha.core.nested import map_tensors
 from alpha.core.numerics import precision
 from alpha.core.tensor import Tensor
 from alpha.module.module import Module
@@ -20,7 +21,6 @@ from alpha.nn.joined_calls import Folded, computes
 from alpha.nn.layers import Identity
 from alpha.nn.utils.fusion import fuse_conv_bn_eval
 from alpha.ops.convolution.conv_arguments import slope_of
-from alpha.step.call_arguments import map_tensors
 
 TOLERANCE = 1e-4  # of the largest output; rounding is about 1e-6 of it
 

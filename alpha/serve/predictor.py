@@ -9,6 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from alpha.autograd.grad_mode import no_grad
+from alpha.core.nested import map_tensors
 from alpha.core.numerics import BFLOAT16, get_precision, precision
 from alpha.core.tensor import Tensor, tensor
 from alpha.errors import DeviceError
@@ -18,7 +19,6 @@ from alpha.runtime import Device, get_device
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.serve.batcher import Batcher
 from alpha.serve.folding import fold_batch_norms
-from alpha.step.call_arguments import map_tensors
 from alpha.step.capturing.captured import Captured, capture
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
+from alpha.core.nested import map_tensors
 from alpha.core.tensor import Tensor
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.step.sources.dependence import entry
@@ -78,17 +79,3 @@ def memories_of(tensors: Iterable[Tensor]) -> Iterator[int]:
         yield id(version)
         if version.unaware is not None:
             yield id(version.base())
-
-
-def map_tensors(value: Any, change: Callable[[Any], Any], kinds: Any = Tensor) -> Any:
-    """`value` with `change(x)` in the place of each x of `kinds` in it, within tuples, lists and dicts."""
-    if isinstance(value, kinds):
-        return change(value)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        make: Any = type(value)
-        return make._make(map_tensors(item, change, kinds) for item in value)  # without checks of its `__new__`
-    if type(value) in (tuple, list):
-        return type(value)(map_tensors(item, change, kinds) for item in value)
-    if type(value) is dict:
-        return {key: map_tensors(item, change, kinds) for key, item in value.items()}
-    return value

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from alpha.core.nested import map_tensors
 from alpha.core.numerics import FLOAT32
 from alpha.core.tensor import Tensor, full
 from alpha.errors import DeviceError, ShapeError
@@ -14,7 +15,6 @@ from alpha.module.module import Module
 from alpha.ops.array.axes import lengths_of
 from alpha.runtime import Device, get_device
 from alpha.runtime.cuda.compile import ARCHITECTURES
-from alpha.step.call_arguments import map_tensors
 
 
 def shaped(shape: tuple[int, ...], dtype: Any = FLOAT32) -> Tensor:

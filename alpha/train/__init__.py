@@ -1,6 +1,6 @@
 """Training: the loop, its callbacks and metrics, histories and curves, weights on disk, runs that resume."""
 
-from alpha.core.missing_names import tell_instead as _tell_instead
+from alpha.core.names.missing_names import tell_instead as _tell_instead
 from alpha.io.files import make_folder, new_folder
 from alpha.io.serialization import load_metadata, load_weights, save_weights
 from alpha.train.callbacks import Callback, EarlyStopping, JsonLines, KeepWeights, TensorBoard

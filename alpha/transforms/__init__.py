@@ -14,7 +14,7 @@ MixUp and CutMix change labels, too, and are called with (images, labels), as is
     images, targets = augment(images, labels)  # targets (N, 10), for F.cross_entropy
 """
 
-from alpha.core.missing_names import tell_instead as _tell_instead
+from alpha.core.names.missing_names import tell_instead as _tell_instead
 from alpha.transforms.auto_augment import RandAugment, TrivialAugmentWide
 from alpha.transforms.blur import GaussianBlur
 from alpha.transforms.color import ColorJitter, Grayscale, Normalize, RandomGrayscale

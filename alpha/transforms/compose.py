@@ -7,11 +7,11 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from alpha.core.nested import tensors_in
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError, type_name
 from alpha.module.module import Module
 from alpha.nn.containers import ModuleList, Sequential
-from alpha.nn.kept_sides import tensors_in
 from alpha.ops.kernel.options import real
 from alpha.transforms.images import FixedTransform, Transform, check_images, drawn, numbers_as_text
 from alpha.transforms.mixing import Mixing

@@ -1,6 +1,6 @@
 """The names of `torch.utils` that Alpha has: `alpha.utils.data` is `alpha.data`, and `alpha.utils.checkpoint`."""
 
-from alpha.core.missing_names import tell_instead as _tell_instead
+from alpha.core.names.missing_names import tell_instead as _tell_instead
 from alpha.utils import checkpoint, data
 
 __all__ = ["checkpoint", "data"]

@@ -1,7 +1,7 @@
 """`alpha.checkpoint` under the name that PyTorch's programs import it from, `torch.utils.checkpoint`."""
 
 from alpha.autograd.checkpointing import checkpoint, checkpoint_sequential
-from alpha.core.missing_names import tell_instead as _tell_instead
+from alpha.core.names.missing_names import tell_instead as _tell_instead
 
 __all__ = ["checkpoint", "checkpoint_sequential"]
 

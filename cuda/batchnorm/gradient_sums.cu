@@ -8,8 +8,8 @@
 //                  least `smallest` in magnitude. dZ is not written;
 //   FROM_SUM       so, too, from Y and the residual; dZ is written.
 // With OTHER 1 the gradient is dY + other, and dZ is written in each case; else 0.
-// dY, other, X, Y, residual, dZ (R, C) of TYPE, everything else (C,). With Y_HALF 1 (TYPE float) Y is an fp16 copy, whose
-// scale follows from `Y_magnitude` (batchnorm/kept_output.cuh).
+// dY, other, X, Y, residual, dZ (R, C) of TYPE, everything else (C,). With Y_HALF 1 (TYPE float) Y is an fp16 copy,
+// whose scale follows from `Y_magnitude` (batchnorm/kept_output.cuh).
 // A block adds up segment z of the rows, `rows` of them. If there are several segments, it writes its sums to
 // part[0, z, c] and part[1, z, c], and the last block that comes to a tile of columns adds up the parts in their order.
 // `state` has a word per tile that is 0 before and again at the end.

@@ -11,7 +11,7 @@ import pytest
 
 import alpha
 from alpha import data, nn, transforms, utils
-from alpha.core.missing_names import FAMILIES, INSTEAD, INSTEAD_IN, MissingName, advice
+from alpha.core.names.missing_names import FAMILIES, INSTEAD, INSTEAD_IN, MissingName, advice
 
 SPACES = {
     "torch.nn": nn,

@@ -6,7 +6,7 @@ names. Images are (N, H, W, C). Weights of torchvision fit: `resnet18(weights="r
 gives them back. Without a file the weights are those of Alpha's layers.
 """
 
-from alpha.core.missing_names import tell_instead as _tell_instead
+from alpha.core.names.missing_names import tell_instead as _tell_instead
 from alpha.models.torchvision.alexnet import AlexNet, alexnet
 from alpha.models.torchvision.convnext import ConvNeXt, convnext_tiny
 from alpha.models.torchvision.densenet import DenseNet, densenet121, densenet161, densenet169, densenet201

@@ -5,7 +5,7 @@ The functions of einops, such as `einops.rearrange`, take tensors of Alpha as th
 
 from typing import TYPE_CHECKING
 
-from alpha.core.missing_names import tell_instead as _tell_instead
+from alpha.core.names.missing_names import tell_instead as _tell_instead
 
 if TYPE_CHECKING:
     from alpha.nn.einops.einops_layers import EinMix as EinMix

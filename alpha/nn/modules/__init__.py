@@ -3,7 +3,7 @@
 if isinstance(layer, nn.modules.batchnorm._BatchNorm): ..
 """
 
-from alpha.core.missing_names import tell_instead as _tell_instead
+from alpha.core.names.missing_names import tell_instead as _tell_instead
 from alpha.nn.modules import batchnorm, conv
 
 __all__ = ["batchnorm", "conv"]

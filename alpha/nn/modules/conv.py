@@ -1,6 +1,6 @@
 """`torch.nn.modules.conv`"""
 
-from alpha.core.missing_names import tell_instead as _tell_instead
+from alpha.core.names.missing_names import tell_instead as _tell_instead
 from alpha.nn.convolution import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from alpha.nn.convolution import _Layer as _ConvNd
 

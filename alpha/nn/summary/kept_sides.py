@@ -6,11 +6,12 @@ One training pass of a copy of the model records it, with the layers computed to
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from alpha.autograd.function import Function
 from alpha.autograd.grad_mode import enable_grad
+from alpha.core.nested import tensors_in
 from alpha.core.rng import get_rng_state, set_rng_state
 from alpha.core.tensor import Tensor
 from alpha.module.module import Module
@@ -71,13 +72,3 @@ def _nodes(output: Any) -> Iterator[Function]:
             seen.add(node.id)
             yield node
             stack += node.edges
-
-
-def tensors_in(output: Any) -> Iterator[Tensor]:
-    """The tensors of a result: itself, or those in tuples, lists and dicts."""
-    if isinstance(output, Tensor):
-        yield output
-    elif isinstance(output, (tuple, list, dict)):
-        values: Iterable[Any] = output.values() if isinstance(output, dict) else output
-        for value in values:
-            yield from tensors_in(value)

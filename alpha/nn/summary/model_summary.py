@@ -16,6 +16,7 @@ from alpha.autograd.grad_mode import enable_grad
 from alpha.autograd.memory_mode import FAST, get_memory_mode, memory_mode
 from alpha.autograd.recompute import no_checkpoints
 from alpha.core.host_values import DTypeLike
+from alpha.core.nested import tensors_in
 from alpha.core.numerics import computed_precision, get_precision
 from alpha.core.primitive import Array
 from alpha.core.rng import get_rng_state, set_rng_state
@@ -25,7 +26,7 @@ from alpha.module.module import Module, device_of, evaluation_of
 from alpha.nn.batchnorm import _BatchNorm
 from alpha.nn.dragon_norms import SqBatchNorm
 from alpha.nn.lazy import initialised
-from alpha.nn.summary.kept_sides import AGAIN, BOTH, INPUT, NEITHER, OUTPUT, kept_sides, tensors_in
+from alpha.nn.summary.kept_sides import AGAIN, BOTH, INPUT, NEITHER, OUTPUT, kept_sides
 from alpha.ops.conv2d.shape import ConvShape
 from alpha.ops.convolution.conv_arguments import ConvAxes
 from alpha.ops.kernel.options import integer

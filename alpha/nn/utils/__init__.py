@@ -1,6 +1,6 @@
 """Functions on the parameters of a module, under PyTorch's names."""
 
-from alpha.core.missing_names import tell_instead as _tell_instead
+from alpha.core.names.missing_names import tell_instead as _tell_instead
 from alpha.module.find_flattened import find_flattened as find_flattened
 from alpha.nn.utils import parametrizations as parametrizations
 from alpha.nn.utils import parametrize as parametrize

@@ -6,7 +6,7 @@ State dicts have PyTorch's names, and `load_state_dict` takes PyTorch's with lay
 from __future__ import annotations
 
 from alpha.autograd.grad_mode import no_grad
-from alpha.core.missing_names import tell_instead as _tell_instead
+from alpha.core.names.missing_names import tell_instead as _tell_instead
 from alpha.core.numerics import precision
 from alpha.core.tensor import Tensor
 from alpha.errors import ShapeError

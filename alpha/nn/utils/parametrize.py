@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from alpha.autograd.versions import array_of
-from alpha.core.missing_names import tell_instead as _tell_instead
+from alpha.core.names.missing_names import tell_instead as _tell_instead
 from alpha.core.tensor import Tensor
 from alpha.module.module import Module, Parameter
 from alpha.nn.containers import ModuleList

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha.core.missing_names import tell_instead as _tell_instead
+from alpha.core.names.missing_names import tell_instead as _tell_instead
 from alpha.core.tensor import Tensor, full
 from alpha.errors import ShapeError, type_name
 from alpha.nn.utils.packed_sequence import PackedSequence as PackedSequence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from alpha.core import exports
+from alpha.core.names import exports
 from alpha.ops.kernel import arguments
 
 abs_ = arguments.function_of_method("abs_")

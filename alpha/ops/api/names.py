@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from alpha.core import exports
+from alpha.core.names import exports
 from alpha.ops.activation import parametric, piecewise, relu_family, smooth, softmax
 from alpha.ops.api import operators, other_names
 from alpha.ops.array import (

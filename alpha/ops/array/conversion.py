@@ -10,7 +10,7 @@ from alpha.autograd.engine import checked_tensor
 from alpha.autograd.grad_mode import enable_grad, is_grad_enabled, no_grad
 from alpha.autograd.versions import check_history, check_writable
 from alpha.core.host_values import DTypeLike
-from alpha.core.no_effect import check_memory_format
+from alpha.core.names.no_effect import check_memory_format
 from alpha.core.origins import inherit
 from alpha.core.tensor import Tensor
 from alpha.errors import DeviceError

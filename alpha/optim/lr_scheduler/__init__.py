@@ -1,7 +1,7 @@
 """Learning-rate schedules: call `step()` after each optimizer step, or after each epoch."""
 
-from alpha.core.exports import export as _export
-from alpha.core.missing_names import tell_instead as _tell_instead
+from alpha.core.names.exports import export as _export
+from alpha.core.names.missing_names import tell_instead as _tell_instead
 from alpha.optim.lr_scheduler.base import *
 from alpha.optim.lr_scheduler.base import LRScheduler
 from alpha.optim.lr_scheduler.combined import *

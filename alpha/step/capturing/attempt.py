@@ -13,6 +13,7 @@ from typing import Any
 
 from alpha.autograd.derived import derived_of, refresh
 from alpha.core import rng
+from alpha.core.nested import map_tensors
 from alpha.core.tensor import Tensor
 from alpha.errors import CaptureError, OutOfMemoryError
 from alpha.runtime.cuda.array import DeviceArray
@@ -20,7 +21,7 @@ from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.graphs import CudaRecording, StepGraph
 from alpha.runtime.cuda.graphs import capture as capture_graph
 from alpha.runtime.cuda.scratch import Life, MemoryPlan
-from alpha.step.call_arguments import Arguments, map_tensors, memories_of
+from alpha.step.call_arguments import Arguments, memories_of
 from alpha.step.capturing.host_state import HostState
 from alpha.step.capturing.rebound import Bound
 from alpha.step.capturing.replay import Entry, Gradient, Handing, Replay, copy_inputs, odd_result, place_of

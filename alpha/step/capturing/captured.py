@@ -20,6 +20,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from alpha.autograd.grad_mode import is_grad_enabled
 from alpha.autograd.memory_mode import get_memory_mode
+from alpha.core.nested import map_tensors
 from alpha.core.numerics import get_precision
 from alpha.core.tensor import Tensor
 from alpha.errors import CaptureError, CaptureWarning, OutOfMemoryError
@@ -28,7 +29,7 @@ from alpha.runtime import recording
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.graphs import CudaRecording, StepGraph
 from alpha.runtime.registry import opened
-from alpha.step.call_arguments import Arguments, map_tensors
+from alpha.step.call_arguments import Arguments
 from alpha.step.capturing.attempt import MOST_DOUBTS, Attempt, Kind, Trial
 from alpha.step.capturing.host_state import HostState
 from alpha.step.capturing.rebound import Bound

@@ -14,10 +14,10 @@ from types import FrameType
 from typing import Any
 
 from alpha.autograd.versions import Version
+from alpha.core.nested import map_tensors
 from alpha.core.tensor import Tensor
 from alpha.runtime.cuda.array import DeviceArray
 from alpha.runtime.cuda.cuda_device import CudaDevice
-from alpha.step.call_arguments import map_tensors
 from alpha.step.capturing.host_state import HostState
 from alpha.step.sources.watch import Watch
 

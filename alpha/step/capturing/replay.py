@@ -14,12 +14,13 @@ import numpy as np
 
 from alpha.autograd.derived import Derived, refresh
 from alpha.core import rng
+from alpha.core.nested import map_tensors
 from alpha.core.tensor import Tensor
 from alpha.runtime.arena.places import Block
 from alpha.runtime.cuda.array import ArrayForm, DeviceArray
 from alpha.runtime.cuda.cuda_device import CudaDevice
 from alpha.runtime.cuda.graphs import CudaRecording, StepGraph
-from alpha.step.call_arguments import Arguments, map_tensors, memories_of
+from alpha.step.call_arguments import Arguments, memories_of
 from alpha.step.sources.kinds import is_constant
 from alpha.step.sources.watch import Watch
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from alpha.core.nested import map_tensors
 from alpha.core.tensor import Tensor
 from alpha.errors import DryRunError
 from alpha.module.module import Module
 from alpha.optim.optimizer import Optimizer
 from alpha.runtime.registry import opened
-from alpha.step.call_arguments import map_tensors
 from alpha.step.capturing.captured import Captured
 from alpha.step.dry_arguments import BothPasses, input_of, is_shape, shaped
 from alpha.step.memory.largest import MOST

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from alpha.autograd.function import Function
-from alpha.core.no_effect import check_memory_format
+from alpha.core.names.no_effect import check_memory_format
 from alpha.core.primitive import Array, device_of
 from alpha.core.tensor import Tensor
 

@@ -1,7 +1,7 @@
 """Advice in an AttributeError for a name of PyTorch's that Alpha does not have, or has somewhere else.
 
-Names that would change results, such as `float16` or `set_default_dtype`, are here and not in `alpha.core.no_effect`: a
-program that asks for them must not go on with other numbers.
+Names that would change results, such as `float16` or `set_default_dtype`, are here and not in no_effect.py: a program
+that asks for them must not go on with other numbers.
 """
 
 from __future__ import annotations
