@@ -126,7 +126,10 @@ class _Walk:
             root.gradient_is_seen = True
         forget_magnitude(grad)  # the user may have written to it
         if self.targets is None or root in self.targets.path:
-            self._arrive(root, grad, owned=False)
+            if isinstance(root, Function) and root.id in self.pending:  # given twice; no use of the output gives it
+                self.pending[root.id].add(grad)
+            else:
+                self._arrive(root, grad, owned=False)
             if self.uses is not None:
                 self.uses.count(root, True, self.totals)
 

@@ -122,6 +122,13 @@ def a_pass_that_begins_there(x: Tensor, norm: Norm) -> list[Tensor]:
     return []
 
 
+def a_pass_that_begins_there_twice(x: Tensor, norm: Norm) -> list[Tensor]:
+    y = norm(x)
+    one, two, three = (on(x.device, part).astype(y.dtype) for part in (ONE, TWO, OTHER))
+    alpha.autograd.backward([(y * one).sum(), y, y], [None, two, three])
+    return []
+
+
 def a_user_without_a_gradient(x: Tensor, norm: Norm) -> list[Tensor]:
     y = norm(x)
     (y * on(x.device, ONE) + y.detach() * on(x.device, TWO)).sum().backward()
@@ -158,6 +165,7 @@ PROGRAMS: dict[Program, int] = {  # the number of gradients that come in parts
     one_that_stays: 0,
     one_that_is_asked_for: 0,
     a_pass_that_begins_there: 1,
+    a_pass_that_begins_there_twice: 1,
     a_user_without_a_gradient: 0,
     a_user_that_is_left_out: 0,
     a_slice_that_is_added_in_place: 1,
