@@ -39,7 +39,10 @@ class Compose(Sequential):
     def forward(self, x: Any, targets: Any = None) -> Any:
         if targets is None:
             return super().forward(x)
+        given = x
         for transform in self:
+            if not takes_targets(transform):
+                check_targets_stay(transform, given, targets)  # x may have another size since, by a Resize
             x, targets = called(transform, x, targets)
         return x, targets
 

@@ -203,8 +203,6 @@ class Resize(FixedTransform):
         ValueError: an argument means nothing, or max_size is not above size or stands beside two lengths.
     """
 
-    moves = True
-
     def __init__(
         self, size: Pair, interpolation: str = "bilinear", max_size: int | None = None, antialias: bool = True
     ) -> None:

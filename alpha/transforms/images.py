@@ -24,7 +24,8 @@ class Transform(Module):
     """The base of transforms: a subclass defines `apply_to(x)`, and `still(x)` if evaluation changes images, too.
 
     Attributes:
-        moves: whether what a pixel shows goes to another pixel, so that a mask has to follow.
+        moves: whether what a pixel shows goes to another place of the image, so that a mask has to follow. A change
+            of the size alone is no move: what is learned may be the image, or a mask, of the old size.
     """
 
     moves: ClassVar[bool] = False
