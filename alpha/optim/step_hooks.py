@@ -51,14 +51,15 @@ def evaluated(closure: Callable[[], T]) -> T:
 
 def as_update(step: Step) -> Step:
     """Wrap a `step` of a program's own, so that what it does is the update, but not what its closure does."""
-    names = list(inspect.signature(step).parameters)
+    parameters = inspect.signature(step).parameters.values()
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     place = names.index("closure") - 1 if "closure" in names else -1  # behind the optimizer
 
     @wraps(step)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("closure") is not None:
+        if callable(kwargs.get("closure")):
             kwargs["closure"] = partial(evaluated, kwargs["closure"])
-        elif 0 <= place < len(args) and args[place] is not None:
+        elif 0 <= place < len(args) and callable(args[place]):
             args = (*args[:place], partial(evaluated, args[place]), *args[place + 1 :])
         with phase("update"):
             return step(self, *args, **kwargs)

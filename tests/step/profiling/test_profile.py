@@ -281,6 +281,18 @@ def test_an_update_is_what_the_optimizer_does_itself(device: str, make: Callable
     assert all(not layer for phase, layer, *_ in labels(p) if phase == "update")
 
 
+def test_what_a_step_is_given_beside_its_closure_stays_what_it_is() -> None:
+    """An argument at the place of a closure that is asked for by name, or one that cannot be called, is none."""
+
+    class Named(Own):
+        def step(self, *numbers: float, closure: Any = None) -> Any:  # type: ignore[override]
+            return numbers, closure
+
+    optimizer = Named(nn.Linear(4, 4).parameters())
+    assert optimizer.step(1, 2, 3) == ((1, 2, 3), None)
+    assert optimizer.step(1, closure="text") == ((1,), "text")
+
+
 def test_an_error_leaves_nothing_behind(device: str) -> None:
     before = dict(_HOMES)
     x = alpha.ones(2, device=device)
