@@ -348,7 +348,7 @@ def unheard() -> Iterator[None]:
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Say that what is done inside is the "backward" pass or the "update" of the step that is running."""
+    """Say that what is done inside is the "forward" or the "backward" pass, or the "update", of the step that runs."""
     listener = state.listener
     if listener is None:
         yield
