@@ -356,7 +356,12 @@ def save_weights(
 
 def _as_text(value: object) -> str:
     """An entry of the metadata."""
-    return json.dumps(value) if isinstance(value, (dict, list, tuple)) else str(value)
+    return json.dumps(value, default=_as_json) if isinstance(value, (dict, list, tuple)) else str(value)
+
+
+def _as_json(value: Any) -> Any:
+    """A value that JSON has not: of arrays, tensors and numpy's numbers their numbers, of others the text."""
+    return value.tolist() if isinstance(value, (np.ndarray, np.generic, Tensor)) else str(value)
 
 
 def load_weights(path: str | Path) -> StateDict:

@@ -58,9 +58,15 @@ def test_metadata_that_are_lists_and_dicts_are_json(tmp_path: Path) -> None:
     found = load_metadata(path)
     assert {name: json.loads(found[name]) for name in wanted} == wanted
     assert (found["pair"], found["text"]) == ("[1, 2]", "{'a'")
-    with pytest.raises(CheckpointError, match=r"metadata cannot be saved \(.*ndarray.*\); nothing was written"):
-        save_weights(path, STATE, {"array": [np.ones(2)]})
+    with pytest.raises(CheckpointError, match=r"metadata cannot be saved \(.*tuple.*\); nothing was written"):
+        save_weights(path, STATE, {"sizes": {(1, 2): 3}})
     assert load_metadata(path) == found
+
+
+def test_numbers_of_arrays_and_paths_within_metadata_are_saved(tmp_path: Path) -> None:
+    losses = [np.float32(1.5), np.int64(2), np.ones(2), alpha.tensor([0.5, 0.25]), Path("a")]
+    save_weights(tmp_path / "w.safetensors", STATE, {"losses": losses})
+    assert load_metadata(tmp_path / "w.safetensors") == {"losses": '[1.5, 2, [1.0, 1.0], [0.5, 0.25], "a"]'}
 
 
 def test_a_loop_of_ones_own_writes_weights_that_say_which_network_they_are_of(tmp_path: Path) -> None:
