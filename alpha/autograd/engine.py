@@ -76,7 +76,7 @@ def backward(roots: Sequence[tuple[Tensor, Array]], retain_graph: bool = False, 
     try:
         if uses is not None:
             uses.begin()
-        _Walk(retain_graph, targets, uses).run(roots)
+        _Walk(retain_graph, targets, uses).walk_from(roots)
         if uses is not None:
             uses.finish()
     except BaseException:
@@ -110,7 +110,7 @@ class _Walk:
         self.heap: list[int] = []  # of negated ids
         self.totals: dict[Tensor, Array] = {}
 
-    def run(self, roots: Sequence[tuple[Tensor, Array]]) -> None:
+    def walk_from(self, roots: Sequence[tuple[Tensor, Array]]) -> None:
         for output, grad in roots:
             self._begin(output, grad)
         while self.heap:

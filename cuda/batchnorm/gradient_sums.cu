@@ -27,6 +27,7 @@
 #include "common/many_lanes.cuh"
 
 constexpr bool OTHER = ALPHA_OTHER;
+constexpr int ROWS = OTHER ? 2 : AHEAD;  // ahead
 
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
     gradient_sums(float* dweight, float* dbias, T* __restrict__ dZ, float* part, unsigned* state,
@@ -52,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
       return GradientRow{g, UNDONE ? none : load_pack<V>(X + at), reads_y ? load_kept<V>(Y + at, Y_factor) : none,
                          RECTIFIED == FROM_SUM ? load_pack<V>(residual + at) : none};
     };
-    visit_rows<AHEAD>(segment.start + threadIdx.y, segment.stop, blockDim.y, load, [&](int r, const GradientRow& row) {
+    visit_rows<ROWS>(segment.start + threadIdx.y, segment.stop, blockDim.y, load, [&](int r, const GradientRow& row) {
       const Pack<float, V> g = rectified_gradient(row, normalized, Rectifier<float>{slope, bound});
       if (RECTIFIED == FROM_Y || RECTIFIED == FROM_SUM || OTHER) store_pack(dZ + size_t(r) * C + c, g);
       sums.g += g;

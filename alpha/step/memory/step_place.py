@@ -21,7 +21,7 @@ from alpha.step.capturing.attempt import Attempt
 
 FORWARD, BACKWARD, UPDATE, BETWEEN, OWN = "forward", "backward", "update", "between", "own"
 _PHASES: dict[CodeType, str] = {
-    engine._Walk.run.__code__: BACKWARD,
+    engine._Walk.walk_from.__code__: BACKWARD,
     Optimizer.step.__code__: UPDATE,  # and of each `step` of a program's own, which has the same wrapper
     evaluated.__code__: FORWARD,  # of the closure of an update
     Attempt.__init__.__code__: BETWEEN,

@@ -300,6 +300,36 @@ def test_closures_lists_and_precision() -> None:
     assert graphs == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.parametrize(
+    "method", ["run", "train", "fit", "test", "evaluate", "epoch", "loop", "main", "start", "stop"]
+)
+def test_methods_of_a_program_are_not_taken_for_functions_of_alpha(method: str) -> None:
+    """A method beside the step may set learning rates: what the step calls has names that no program's method has."""
+
+    class Run:
+        def __init__(self) -> None:
+            self.net = nn.Linear(3, 2).to("cuda")
+            self.optimizer = alpha.optim.SGD(self.net.parameters(), 0.1, momentum=0.9)
+            self.captured = alpha.capture(self.step)
+
+        def step(self, x: alpha.Tensor) -> alpha.Tensor:
+            loss = self.net(x).square().sum()
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            return loss
+
+    def steps(run: Run, x: alpha.Tensor) -> None:
+        for number in range(8):
+            run.optimizer.param_groups[0]["lr"] = 0.1 / (number + 1)
+            run.captured(x)
+
+    setattr(Run, method, steps)
+    run = Run()
+    getattr(run, method)(alpha.ones(4, 3, device="cuda"))
+    assert len(run.captured.graphs) == 1
+
+
 def test_a_learning_rate_that_the_step_reads_itself() -> None:
     def program(wrap: Wrap) -> Program:
         p = Program(wrap)
