@@ -1,9 +1,10 @@
 """Roll of the ranks that `alpha.run --cpus` has started: it names the one that is gone first without saying why.
 
 They are no children of the launcher, but of MPI's own, which names a process that was killed by its id alone and kills
-the others at once. So each rank holds a connection to the launcher, which the system closes when the rank ends: files
-are closed in the order from the last to the first, so the launcher hears of it before MPI's does. If several have ended
-before it looks, `epoll` gives them in the order of their ends. Linux alone can do that.
+the others at once. So each rank holds a connection to the launcher, which the system closes when the rank ends. Files
+are closed in the order from the highest number to the lowest, and this one has a high number: so the launcher hears of
+the end before MPI's launcher and the other ranks do. If several have ended before it looks, `epoll` gives them in the
+order of their ends. Linux alone can do that.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import socket
 from contextlib import suppress
 
 RUNS, ENDS, FAILS = "runs", "ends", "fails"
+HIGH = 1000  # the number of a file, above those that a program opens; most systems allow 1,024
 _line: socket.socket | None = None  # to the launcher
 
 
@@ -29,9 +31,20 @@ def answer(launcher: str, rank: int) -> None:
     with suppress(OSError, AttributeError):  # there is no launcher, or the system is not Linux
         line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         line.connect(f"\0{launcher}")
-        _line = line
+        _line = _high(line)
         os.register_at_fork(after_in_child=_hang_up)
         _tell(RUNS, rank)
+
+
+def _high(line: socket.socket) -> socket.socket:
+    """The connection as a file of a high number; as it is where the system has no such number."""
+    import fcntl  # of Unix alone
+
+    with suppress(OSError):
+        file = fcntl.fcntl(line.fileno(), fcntl.F_DUPFD_CLOEXEC, HIGH)
+        line.close()
+        return socket.socket(fileno=file)
+    return line
 
 
 def _hang_up() -> None:

@@ -7,7 +7,7 @@ import select
 import sys
 from collections.abc import Iterator
 from itertools import permutations
-from subprocess import PIPE, Popen
+from subprocess import PIPE, Popen, run
 
 import child
 import pytest
@@ -25,6 +25,13 @@ if how in ("ends", "fails"):
     explain(how == "fails")
     os._exit(1)
 os._exit(0) if how == "exits" else os.kill(os.getpid(), 9)
+"""
+LATER = """
+import socket, sys
+from alpha.distributed.membership import roll
+roll.answer(sys.argv[1], 0)
+pairs = [socket.socketpair() for _ in range(200)]
+print(roll._line.fileno(), pairs[-1][1].fileno())
 """
 
 
@@ -80,6 +87,16 @@ def test_of_those_that_are_seen_at_the_same_time_the_first_is_named(ranks: Ranks
     ranks.roll.look()
     assert ranks.roll.gone == order[0]
     assert not ranks.roll._lines, "their files were closed"
+
+
+@pytest.mark.slow
+def test_the_launcher_hears_of_an_end_before_whoever_is_met_later() -> None:
+    """A rank opens its connections to others after it has answered, and the highest file is closed first."""
+    roll = Roll()
+    done = run([sys.executable, "-c", LATER, name_of(os.getpid())], stdout=PIPE, text=True, check=True, timeout=60)
+    roll.close()
+    line, later = map(int, done.stdout.split())
+    assert line > later
 
 
 @pytest.mark.slow
