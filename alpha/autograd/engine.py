@@ -111,6 +111,11 @@ class _Walk:
         self.totals: dict[Tensor, Array] = {}
 
     def walk_from(self, roots: Sequence[tuple[Tensor, Array]]) -> None:
+        """Walk from (output, grad) for each output to the leaves.
+
+        A captured step also watches what methods of the program read that have the name of a function which has run
+        (alpha/step/sources/ran.py), so this one is not called `run`, as many of a program's are.
+        """
         for output, grad in roots:
             self._begin(output, grad)
         while self.heap:
@@ -249,9 +254,9 @@ class _Walk:
             self.totals[edge] = dX if owned else edge.device.copy(dX)
 
     def _is_last_part(self, node: Function, found: _Gradient) -> bool:
-        """True if nothing but the rule of the node sees its gradient, and no part follows; arrays of a GPU alone.
+        """True if this part of the node's gradient is the last one, and only the node's rule sees the sum.
 
-        On the host an addition in place takes as long, and less memory.
+        It is False on the host, where an addition in place takes as long, and less memory.
         """
         assert node.form is not None
         host, *_ = node.form

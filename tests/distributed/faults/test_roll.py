@@ -7,7 +7,7 @@ import select
 import sys
 from collections.abc import Iterator
 from itertools import permutations
-from subprocess import PIPE, Popen, run
+from subprocess import PIPE, Popen
 
 import child
 import pytest
@@ -93,7 +93,7 @@ def test_of_those_that_are_seen_at_the_same_time_the_first_is_named(ranks: Ranks
 def test_the_launcher_hears_of_an_end_before_whoever_is_met_later() -> None:
     """A rank opens its connections to others after it has answered, and the highest file is closed first."""
     roll = Roll()
-    done = run([sys.executable, "-c", LATER, name_of(os.getpid())], stdout=PIPE, text=True, check=True, timeout=60)
+    done = child.run([sys.executable, "-c", LATER, name_of(os.getpid())], check=True)
     roll.close()
     line, later = map(int, done.stdout.split())
     assert line > later
