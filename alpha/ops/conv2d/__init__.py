@@ -173,7 +173,7 @@ class Convolution(RectifierFunction):
     can_read_half = False  # whether there are kernels that read fp16 copies of X and of the gradient of Y
     # whether one beside the gradient is of use; with one tap it saves less than preparing the filter takes
     reads_half = False
-    # whether a copy of the result of a batch normalisation of Y is of use: mostly another dense convolution reads it
+    # whether a copy of the result of a batch normalisation of Y is of use: mostly a dense convolution reads it
     next_reads_half = False
     rectified_by: Rectifier | None = None
     _magnitude: Array | None = None  # that of X, if the forward pass has found it, in a mode other than "fast"
@@ -210,7 +210,7 @@ class Convolution(RectifierFunction):
             self.rectified_by, self.offers_first_step = Rectifier(negative_slope), True
         self.precision = get_precision()
         if self.precision == "tf32" and isinstance(shape, ConvShape):  # kernels of other axes read no copies
-            self.next_reads_half = shape.groups == 1
+            self.next_reads_half = True
             self.can_read_half = shape.groups == 1 and shape.IC % PACK == 0
             self.reads_half = self.can_read_half and shape.taps > 1
         self.dtypes: list[Any] = [None if array is None else array.dtype for array in (X, W, b)]

