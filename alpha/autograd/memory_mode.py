@@ -7,21 +7,22 @@ In training a batch normalisation needs its input X for its gradients, and the l
 its own. "fast" (the default) keeps both. The other modes keep less:
 
 - **The output in place of the input.** An activation that loses nothing, such as a leaky ReLU, can be undone: X,
-  normalised, is (act^-1(Y) - residual - bias) / weight. Both other modes do so for float32 and float64 arrays where
-  another layer keeps Y in any case, and the residual, too (Rota Bulo et al. 2018, "In-Place Activated BatchNorm"). A
-  weight nearer to 0 than `SMALLEST_WEIGHT` counts as that in the forward pass in training, so there is always something
-  to divide by: Y differs by at most `SMALLEST_WEIGHT` times X normalised. That does not concern a batch normalisation
-  with the pool behind it as one operator, which keeps X in each mode, nor one whose X stays for the gradient of the
-  function that made it, as that of a convolution with a rectifier.
+  normalised, is (act^-1(Y) - residual - bias) / weight. Both other modes do so where another layer keeps Y in any
+  case, and the residual, too (Rota Bulo et al. 2018, "In-Place Activated BatchNorm"). In bfloat16, where X is found
+  again to 2^-9 |Y| / |weight|, "balanced" does so without a residual, and "least" where, besides, no rectifier of the
+  same kernel makes Y. A weight nearer to 0 than `SMALLEST_WEIGHT` counts as that in the forward pass in training, so
+  there is always something to divide by: Y differs by at most `SMALLEST_WEIGHT` times X normalised. That does not
+  concern a batch normalisation with the pool behind it as one operator, which keeps X in each mode, nor one whose X
+  stays for the gradient of the function that made it, as that of a convolution with a rectifier.
 - **A copy in place of the output.** In tf32 on Hopper a convolution may keep the fp16 copy of its input in place of the
   floats (alpha/ops/conv2d/magnitudes.py), in the other modes only where nothing else keeps the floats. A batch
   normalisation keeps that copy, too. Where a residual was added it has the sign of Y. Elsewhere "balanced" and "least"
   keep it in place of X, which is found again from it to 1.4e-4 |Y| / |weight|. "Least" makes no other copies.
 - **No copies.** In bf16 an optimizer keeps a bfloat16 copy of each weight that is multiplied
   (alpha/autograd/derived.py). In "least" the weights are cast where they are multiplied.
-- **The output again.** "least" also drops the output of a batch normalisation that cannot be undone (ReLU, or bfloat16
-  arrays) or whose X stays, if no residual was added: the backward pass computes it a second time from X. The values
-  are the same, bit for bit.
+- **The output again.** "least" also drops the output of a batch normalisation that cannot be undone (ReLU), is of
+  bfloat16 arrays, or whose X stays, if no residual was added: the backward pass computes it a second time from X. The
+  values are the same, bit for bit.
 - **What is made of an image again.** "least" also drops the output of a convolution whose input needs no gradient and,
   as it is multiplied, has at most a quarter of its bytes: the backward pass computes it a second time, bit for bit.
 
@@ -32,14 +33,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
-from alpha.core.numerics import BFLOAT16
 from alpha.core.primitive import Array
 from alpha.runtime.settings import Setting, Within
 
 MODES = FAST, BALANCED, LEAST = "fast", "balanced", "least"
-# of a batch normalisation that is undone: X is found again to 6e-8 |Y| / |weight| in float32, to 1.4e-4 of a copy
+# of a batch normalisation that is undone: X is found again to 6e-8 |Y| / |weight| in float32, to 1.4e-4 of a copy,
+# to 2e-3 in bfloat16
 SMALLEST_WEIGHT = 1e-5
 
 setting = Setting("memory mode", MODES)
@@ -79,11 +78,6 @@ class memory_mode(Within):
 
     def __init__(self, name: str) -> None:
         super().__init__(setting, name)
-
-
-def keeps_one_side(dtype: np.dtype) -> bool:
-    """True if outputs of that dtype are kept in place of inputs: bfloat16 rounds too much to find an input again."""
-    return setting.name != FAST and dtype != BFLOAT16
 
 
 class Again:

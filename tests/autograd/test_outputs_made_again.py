@@ -86,10 +86,11 @@ def test_gradients_are_those_of_the_mode_fast(network: str, activation: str, pre
     x = alpha.tensor(np.random.default_rng(0).normal(size=(4, 8, 8, 3)), dtype=np.float32, device=device)
     with alpha.precision(precision):
         wanted, got = gradients(model, x, FAST), gradients(model, x, LEAST)
+    tolerance = 1e-2 if precision == "bf16" and device == "cuda" else 2e-5
     for name, value in wanted.items():
         undone = ("join", "norm", "checkpoint") if activation == "leaky" else ()
         if network in (*undone, "norm alone", "rectifier, norm"):
-            assert np.abs(got[name] - value).max() <= 2e-5 * max(1e-2, np.abs(value).max()), name
+            assert np.abs(got[name] - value).max() <= tolerance * max(1e-2, np.abs(value).max()), name
         else:
             assert np.array_equal(got[name], value), name
 

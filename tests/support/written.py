@@ -37,16 +37,22 @@ def parameters_of(source: str, entry: str) -> list[str]:
 
 
 def undeclared(launch: KernelLaunch, plan: Plan, arrays: Mapping[str, Any]) -> list[str]:
-    """Arrays, among those that a kernel is given, that it may write by its parameters, though the launch is silent."""
+    """Arrays that a kernel is given, and of which the launch does not say what the parameters of the kernel say.
+
+    One that it may write must be said to be written, and one that is const must not, unless it is a workspace.
+    """
     found = []
-    parameters = parameters_of(launch.source, launch.entry)
+    parameters, written = parameters_of(launch.source, launch.entry), plan.written(launch)
     for argument, parameter in zip(launch.arguments, parameters, strict=True):
-        if isinstance(argument, (ArrayArg, Table)) and "const" not in parameter:
-            said = isinstance(argument, State)
-            if isinstance(argument, ArrayArg):
-                said = argument.updated or argument.name in plan.made or arrays.get(argument.name) is None
-            if not said:
-                found.append(f"{launch.source}:{launch.entry} may write {parameter}")
+        title, may_write = f"{launch.source}:{launch.entry}", "const" not in parameter
+        if isinstance(argument, ArrayArg) and arrays.get(argument.name) is not None:
+            said = argument.name in written
+            if may_write and not said:
+                found.append(f"{title} may write {parameter}")
+            if said and not may_write and argument.name not in plan.workspaces:
+                found.append(f"{title} only reads {parameter}")
+        elif isinstance(argument, Table) and may_write and not isinstance(argument, State):
+            found.append(f"{title} may write {parameter}")
     return found
 
 

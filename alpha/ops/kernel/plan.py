@@ -158,8 +158,8 @@ class Plan:
 
     @cached_property
     def made(self) -> frozenset[str]:
-        """The names of the arrays that the launches make: outputs, workspaces, and an array Y that is given."""
-        return frozenset((*self.outputs, *self.workspaces, "Y"))
+        """The names of the arrays that the launches make: outputs and workspaces, or without outputs a given Y."""
+        return frozenset((*self.outputs, *self.workspaces, *(() if self.outputs else ("Y",))))
 
     @cached_property
     def _apart(self) -> list[tuple[str, ArrayForm]]:
@@ -179,18 +179,23 @@ class Plan:
     def work(self, launch: KernelLaunch, arrays: Mapping[str, Any]) -> Work:
         """The work of one of the launches: what the launch says of itself, and else the bytes of its arrays.
 
-        It writes the outputs of the plan, an array Y that it is given in place of one, and a workspace that no launch
-        before it has; it reads all others.
+        It writes what `written` says, but no workspace that a launch before it has; it reads all others.
         """
         if not isinstance(launch.does, Work):
             return launch.does(arrays)
         earlier = self.launches[: self.launches.index(launch)]
         known = {argument.name for step in earlier for argument in step.arguments if _is_array(argument)}
-        made = self.made - (known & self.workspaces.keys())
+        made = self.written(launch) - (known & self.workspaces.keys())
         counted = [a.name for a in launch.arguments if _is_array(a) and not getattr(a, "rarely", False)]
         sizes = {name: arrays[name].nbytes for name in counted if arrays.get(name) is not None}
         written = sum(nbytes for name, nbytes in sizes.items() if name in made)
         return launch.does._replace(read=sum(sizes.values()) - written, written=written)
+
+    def written(self, launch: KernelLaunch) -> set[str]:
+        """The names of the arrays that one of the launches writes: what the plan makes, and what is updated."""
+        arrays = [a for a in launch.arguments if _is_array(a)]
+        made = {a.name for a in arrays if a.name in self.made and not getattr(a, "only_read", False)}
+        return made | {a.name for a in arrays if getattr(a, "updated", False)}
 
     @property
     def workspace_bytes(self) -> int:
@@ -220,13 +225,15 @@ class ArrayArg:
     An `optional` one is a null pointer if the plan is launched without it. Any other one that is missing is an error.
 
     Attributes:
-        updated: whether the kernel writes it, though it is neither made by the plan nor named Y.
+        updated: whether the kernel writes it, though the plan does not make it (`Plan.made`).
+        only_read: whether the kernel only reads it, though the plan makes it.
         rarely: whether the kernel reads it in rare cases alone, so that its bytes are not counted.
     """
 
     name: str
     optional: bool = False
     updated: bool = False
+    only_read: bool = False
     rarely: bool = False
 
 
@@ -392,8 +399,8 @@ class PreparedLaunch:
 
     def written(self, arrays: Mapping[str, Any]) -> list[Any]:
         """The arrays among these that the launch writes."""
-        made, given = self._plan.made, [a for a in self._launch.arguments if _is_array(a)]
-        written = [arrays.get(a.name) for a in given if a.name in made or getattr(a, "updated", False)]
+        names = self._plan.written(self._launch)
+        written = [arrays.get(a.name) for a in self._launch.arguments if _is_array(a) and a.name in names]
         tables = {**self._tables, **self._tables_beside}
         return [*written, *[tables[i] for i, _ in self._states]]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from alpha.autograd.first_step import FirstStep
 from alpha.autograd.function import Function
-from alpha.autograd.memory_mode import FAST, LEAST, SMALLEST_WEIGHT, Again, keeps_one_side
+from alpha.autograd.memory_mode import BALANCED, FAST, LEAST, SMALLEST_WEIGHT, Again
 from alpha.autograd.memory_mode import setting as memory
 from alpha.autograd.tracing import state as tracing
 from alpha.core.numerics import BFLOAT16, FLOAT32
@@ -90,7 +90,9 @@ class BatchNorm(Function):
         self.input_stays = input_stays
         weight = filled(X, 1) if weight is None else weight
         bias = filled(X, 0) if bias is None else bias
-        smallest = self.begin(X.dtype, rectifier) if stats.training and memory.name != FAST else 0.0
+        smallest = 0.0
+        if stats.training and memory.name != FAST:
+            smallest = self.begin(X.dtype, rectifier, residual is not None)
         if stats.training:
             wanted = StatisticsArguments(*stats.arrays, stats.momentum, stats.statistics)
             Y, mean, var = batch_norm_training(X, wanted, weight, bias, eps, residual, rectifier, smallest)
@@ -103,9 +105,9 @@ class BatchNorm(Function):
         self.keep(X, weight, bias, Y, residual is not None, rectifier)
         return Y
 
-    def begin(self, dtype: np.dtype[Any], rectifier: Rectifier | None) -> float:
+    def begin(self, dtype: np.dtype[Any], rectifier: Rectifier | None, has_residual: bool) -> float:
         """Decide in training if the output may be kept in place of X, and return the `smallest` weight for that."""
-        self.can_keep_output = not self.input_stays and may_keep_output(dtype, rectifier)
+        self.can_keep_output = not self.input_stays and may_keep_output(dtype, rectifier, has_residual)
         return SMALLEST_WEIGHT if self.can_keep_output else 0.0
 
     def keep(
@@ -233,10 +235,16 @@ class BatchNorm(Function):
         return result
 
 
-def may_keep_output(dtype: np.dtype[Any], rectifier: Rectifier | None) -> bool:
-    """True if in this memory mode the output, or its copy, may take the place of the input: it can be undone."""
+def may_keep_output(dtype: np.dtype[Any], rectifier: Rectifier | None, has_residual: bool) -> bool:
+    """True if in this memory mode the output, or its copy, may take the place of the input: it can be undone.
+
+    In bfloat16 a residual cannot be taken away again: its rounding is large beside X times a weight near 0. And "least"
+    keeps X and computes the output of a rectifier again, which takes less memory: a first layer's X is not kept either.
+    """
     undone = rectifier is None or (rectifier.slope >= SMALLEST_SLOPE and rectifier.bound == math.inf)
-    return undone and keeps_one_side(dtype)
+    if dtype == BFLOAT16:
+        return undone and not has_residual and (memory.name == BALANCED or (memory.name == LEAST and rectifier is None))
+    return undone and memory.name != FAST
 
 
 def may_write_half(dtype: np.dtype[Any], rectifier: Rectifier | None, keeps_input: bool) -> bool:
@@ -244,7 +252,7 @@ def may_write_half(dtype: np.dtype[Any], rectifier: Rectifier | None, keeps_inpu
 
     keeps_input: whether the input stays for other reasons, or is kept because a residual is added.
     """
-    return memory.name != LEAST or (not keeps_input and may_keep_output(dtype, rectifier))
+    return memory.name != LEAST or (not keeps_input and may_keep_output(dtype, rectifier, False))
 
 
 def _is_kept(tensor: Tensor) -> bool:

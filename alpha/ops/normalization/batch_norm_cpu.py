@@ -152,12 +152,13 @@ def gradients_from_output(
 ) -> tuple[Array, Array, Array, Array | None]:
     """The results of `gradients`, with X, normalised, from Y and the residual."""
     Y, residual, rectifier = kept
-    dZ = rectifier.gradient(_sum(dY), _rows(Y))
+    shape, dtype = Y.shape, Y.dtype
+    dZ = rectifier.gradient(_sum(dY), as_float32(_rows(Y)))
     found = _normalized(kept, weight, bias)
-    scale = weight / np.sqrt(var + Y.dtype.type(eps))
+    scale = weight / np.sqrt(var + found.dtype.type(eps))
     dX, dw, db = _sums_and_dX(dZ, lambda start, stop: found[start:stop].copy(), np.ones_like(var), scale, True)
     asked = residual is not None or isinstance(dY, GradientParts)
-    return dX.reshape(Y.shape), dw, db, dZ.reshape(Y.shape) if asked else None
+    return as_dtype(dX, dtype).reshape(shape), dw, db, as_dtype(dZ, dtype).reshape(shape) if asked else None
 
 
 def gradients_begun(
@@ -192,11 +193,11 @@ def _input(X: Array | RectifiedInput) -> tuple[Array, Rectifier | None]:
 
 
 def _normalized(kept: KeptOutput, weight: Array, bias: Array | None) -> Array:
-    """(X - mean) / sqrt(var + eps), a new array   (R, C)"""
+    """(X - mean) / sqrt(var + eps), a new array of at least 32 bits   (R, C)"""
     Y, residual, rectifier = kept
-    found = rectifier.undo(_rows(Y))
+    found = rectifier.undo(as_float32(_rows(Y)))
     if residual is not None:
-        np.subtract(found, _rows(residual), out=found)
+        np.subtract(found, as_float32(_rows(residual)), out=found)
     assert bias is not None
     np.subtract(found, bias, out=found)
     return np.divide(found, _away_from_0(weight, SMALLEST_WEIGHT), out=found)

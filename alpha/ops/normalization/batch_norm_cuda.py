@@ -36,7 +36,8 @@ from alpha.ops.kernel.sums import MEETING_STATE, column_block, column_splits
 
 LIMIT_STATE = State(lambda: np.zeros(2, np.uint32))  # in which blocks that find a limit of a gradient meet
 MERGE = 2, 256  # a block that merges parts: channels, lanes
-DEVIATING = ArrayArg("X", rarely=True)  # read if squared deviations are too large for a float
+SUMS = ArrayArg("dw", only_read=True), ArrayArg("db", only_read=True)  # of the launch before
+DEVIATING = ArrayArg("X", only_read=True, rarely=True)  # read if squared deviations are too large for a float
 RUNNING = *[ArrayArg(name, True, updated=True) for name in ("running_mean", "running_var")], ScalarArg("momentum")
 
 
@@ -186,7 +187,8 @@ def gradients_from_output(
     Y, residual, rectifier = kept
     parts = _parts(dY)
     dY = parts["dY"]
-    require_float32("batch_norm", *parts.values(), Y, var, weight, bias, *([] if residual is None else [residual]))
+    require_same_float("batch_norm", *parts.values(), Y, *([] if residual is None else [residual]))
+    require_float32("batch_norm", var, weight, bias)
     Y, magnitude = _kept(Y)
     given = {**parts, "Y": Y, "var": var, "weight": weight, "bias": bias}
     if residual is not None:
@@ -277,7 +279,7 @@ def plan_statistics(R: int, C: int, dtype: np.dtype[Any], vector: int, num_sms: 
             "statistics",
             (tiles, splits),
             block,
-            (ArrayArg("part"), ArrayArg("X"), R, C, rows),
+            (ArrayArg("part"), ArrayArg("X", only_read=True), R, C, rows),
             macros,
         ),
         KernelLaunch(
@@ -338,10 +340,12 @@ def plan_apply(
     half: tuple[Any, ...] = (None, None, None)
     if beside == Given.HALF:
         meeting, outputs = (ArrayArg("magnitude"), None), _half(shape)
-        half = ArrayArg("half"), ArrayArg("limit"), ArrayArg("residual limit") if residual else None
-    operands = ArrayArg("Y"), *meeting, ArrayArg("X"), ArrayArg("residual") if residual else None
+        limit = ArrayArg("limit", only_read=True)
+        half = ArrayArg("half"), limit, ArrayArg("residual limit") if residual else None
+    X = ArrayArg("X", only_read=True)  # which a convolution of the same plan may make, and other launches mean and var
+    operands = ArrayArg("Y"), *meeting, X, ArrayArg("residual") if residual else None
     numbers = (
-        *map(ArrayArg, ("mean", "var", "weight", "bias")),
+        *(ArrayArg("mean", only_read=True), ArrayArg("var", only_read=True), ArrayArg("weight"), ArrayArg("bias")),
         ScalarArg("eps"),
         ScalarArg("smallest"),
         *map(np.float32, rectifier or IDENTITY),
@@ -419,7 +423,13 @@ def plan_gradients(
         rectifiers = rectifiers._replace(sign=FROM_SUM) if undone else Rectifiers(NOT_RECTIFIED, IDENTITY, behind)
     if rectifiers.sign == NOT_RECTIFIED:
         numbers = *numbers[:3], None
-    operands = dZ or ArrayArg("dY"), X, Y if undone else None, residual, *numbers
+    operands = (
+        ArrayArg("dZ", only_read=True) if has_dZ else ArrayArg("dY"),
+        X,
+        Y if undone else None,
+        residual,
+        *numbers,
+    )
     form = _GradientForm(shape, dtype, vector, beside, batch, rectifiers)
     gradient, outputs = _input_gradient(form, operands, constants)
     if has_dZ:
@@ -467,7 +477,7 @@ def _input_gradient(
     half: tuple[Any, ...] = (None, None)
     alone = form.beside == Given.HALF_ALONE
     if form.beside >= Given.HALF:
-        half, outputs = (ArrayArg("half"), ArrayArg("magnitude")), _half(form.shape, beside="dw")
+        half, outputs = (ArrayArg("half"), ArrayArg("magnitude", only_read=True)), _half(form.shape, beside="dw")
     if not alone:
         outputs["dX"] = Buffer(form.shape, form.dtype)
     launch = KernelLaunch(
@@ -476,7 +486,7 @@ def _input_gradient(
         (-(-R // rows), tiles),
         block,
         (
-            *(None if alone else ArrayArg("dX"), *meeting, *operands, ArrayArg("dw"), ArrayArg("db"), *constants),
+            *(None if alone else ArrayArg("dX"), *meeting, *operands, *SUMS, *constants),
             *map(np.float32, behind or IDENTITY),
             *(R, C, rows, int(form.batch)),
             *half,

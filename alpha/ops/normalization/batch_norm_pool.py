@@ -23,6 +23,7 @@ from alpha.ops.kernel.options import lengths
 from alpha.ops.kernel.plan import ArrayArg, Buffer, KernelLaunch, Plan, ScalarArg
 from alpha.ops.kernel.rectifier import FROM_X, IDENTITY, NOT_RECTIFIED, Rectified, RectifiedInput, Rectifier
 from alpha.ops.kernel.sums import MEETING_STATE, column_block, column_splits
+from alpha.ops.normalization.batch_norm_cuda import SUMS
 from alpha.ops.normalization.batch_norm_primitives import (
     BatchStatistics,
     batch_norm_apply,
@@ -247,7 +248,7 @@ def plan_gradients(
         (-(-cells // rows), tiles),
         block,
         (
-            *(ArrayArg("dX"), *meeting, *rows_read, ArrayArg("dw"), ArrayArg("db"), ScalarArg("eps"), *slopes),
+            *(ArrayArg("dX"), *meeting, *rows_read, *SUMS, ScalarArg("eps"), *slopes),
             *map(np.float32, behind or IDENTITY),
             *(s.N * s.IH * s.IW, cells, *sizes, rows, int(batch)),
         ),

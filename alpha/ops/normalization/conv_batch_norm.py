@@ -152,7 +152,7 @@ def conv_batch_norm(
     smallest, made = 0.0, X.dtype
     if memory.name != FAST:
         made = product_type("conv2d", conv.precision, X.dtype, W.dtype, not isinstance(X, np.ndarray))
-        smallest = norm.begin(made, rectifier)
+        smallest = norm.begin(made, rectifier, residual is not None)
     # as one after the other, which ask the node of z: there is none without a gradient
     half = conv.next_reads_half and True in conv.needs_input_grad
     half = half and may_write_half(made, rectifier, residual is not None)

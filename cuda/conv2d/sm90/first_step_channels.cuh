@@ -26,11 +26,12 @@ class FirstStep {
     uint4 words[CONSUMER_WARPS][DEPTH][MAPS][STAGED_WORDS];
   };
   // Numbers of the channels of the block, of which with UNDONE the scale is the inverse; sums and magnitudes that warps
-  // tell each other at the end.
+  // tell each other at the end; what undoes the slope, for which a thread has no register.
   struct Shared {
     float mean[CHANNELS], scale[CHANNELS], bias[CHANNELS], sums[CONSUMER_GROUPS][2][CHANNELS];
     float4 totals[SUMS ? CONSUMERS : 1];  // of each thread's two channels, of all tiles: of dZ, and of its products
     unsigned magnitudes[CONSUMER_WARPS];
+    float steepness;
   };
 
   __device__ __forceinline__ explicit FirstStep(const StepOperands& operands) : operands(operands) {}
@@ -41,6 +42,7 @@ class FirstStep {
     const int i = threadIdx.x, channel = j0 + i;
     if (!SUMS) return;
     shared.totals[i] = make_float4(0, 0, 0, 0);
+    if (UNDONE && i == 0) shared.steepness = 1 / columns.slope;
     if (i < BN && channel < p.GN) {
       if (UNDONE) {
         const Undone<1> undone(columns.weight, columns.bias, columns.slope, columns.smallest, channel);
@@ -161,7 +163,7 @@ class FirstStep {
     const int channel = own_channel(0, i % 2);
     Normalization<2> normalized;
     Undone<2> undone;
-    undone.steepness = 1 / operands.columns.slope;
+    undone.steepness = UNDONE ? shared.steepness : 0;
 #pragma unroll
     for (int e = 0; SUMS && e < 2; e++) {
       normalized.mean.v[e] = shared.mean[channel], normalized.scale.v[e] = shared.scale[channel];
@@ -178,7 +180,10 @@ class FirstStep {
       const float dX = inside[e] ? values[e] : 0.f;  // what is outside adds nothing
       row.g.v[e] = OTHER ? row.g.v[e] + dX : dX;
     }
-    const Pack<float, 2> dZ = rectified_gradient(row, normalized, rectifier);
+    Pack<float, 2> dZ = rectified_gradient(row, normalized, rectifier);
+#pragma unroll
+    for (int e = 0; UNDONE && SLOPED && e < 2; e++)  // the same numbers from fewer registers
+      dZ.v[e] = row.g.v[e] * (row.y.v[e] > 0 ? 1 : operands.columns.slope);
 #pragma unroll
     for (int e = 0; e < 2; e++) {
       if (MAGNITUDE) largest = max(largest, finite_magnitude(dZ.v[e]));

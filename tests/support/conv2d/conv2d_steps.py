@@ -72,10 +72,10 @@ ERRORS = {"float32": 1e-5, "tf32": 4e-3, "bf16": 1.5e-2}  # allowed, of the larg
 
 
 def is_asked_for(form: Form, row: Configuration) -> bool:
-    """True if a network asks for this form: in bfloat16 no activation is undone, and in tf32 alone there are copies."""
+    """True if a network asks for this form: in bfloat16 no sum is undone, and in tf32 alone there are copies."""
     if form.half:
         return row.precision == "tf32"
-    return arrays_of(row) != BFLOAT16 or form.sign not in (FROM_OUTPUT, FROM_SUM)
+    return arrays_of(row) != BFLOAT16 or form.sign != FROM_SUM
 
 
 def rectifier_of(sign: int, slope: float = SLOPE) -> Rectifier:
@@ -181,11 +181,11 @@ class Case:
         total = arrays["Z"] + arrays["residual"] if form.sign in (FROM_Y, FROM_SUM) else arrays["Z"]
         Y = np.where(total > 0, total, rectifier_of(form.sign).slope * total)
         arrays["Y"] = Y.astype(dtype).astype("float64")
-        if form.half:  # X is what is found again from it
+        if form.half:
             arrays["Y"] = in_half(arrays["Y"]).astype("float64") / SCALE
-            if form.sign == FROM_OUTPUT:
-                undone = np.where(arrays["Y"] > 0, arrays["Y"], arrays["Y"] / SLOPE) - arrays["bias"]
-                arrays["X"] = undone / arrays["weight"] * np.sqrt(arrays["var"] + EPS) + arrays["mean"]
+        if form.sign == FROM_OUTPUT and (form.half or dtype == BFLOAT16):  # X is what is found again from it
+            undone = np.where(arrays["Y"] > 0, arrays["Y"], arrays["Y"] / SLOPE) - arrays["bias"]
+            arrays["X"] = undone / arrays["weight"] * np.sqrt(arrays["var"] + EPS) + arrays["mean"]
         return cls(row, s, form, dY, W, arrays)
 
     def run(self, device: CudaDevice) -> dict[str, np.ndarray] | None:

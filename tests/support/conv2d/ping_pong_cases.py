@@ -9,7 +9,7 @@ from alpha.ops.conv2d.hopper import ping_pong
 from alpha.ops.conv2d.problem import FORWARD, INPUT, Configuration
 from alpha.ops.conv2d.select.hopper_table import FORWARD_ROWS, INPUT_ROWS
 from alpha.ops.conv2d.shape import ConvShape
-from alpha.ops.kernel.rectifier import FROM_X, FROM_Y
+from alpha.ops.kernel.rectifier import FROM_OUTPUT, FROM_X, FROM_Y
 
 ROWS: dict[str, Configuration] = {
     operator: next(v for v in rows if v.name.endswith("_sm90_bf16_256x64"))
@@ -35,7 +35,15 @@ WIDTHS = [
 ]
 STRIDED = make(40, (11, 9), (24, 40), (3, 3), (2, 2), (1, 1))  # for Y alone
 # where the sign of a first step is from, whether channels are added up, whether another gradient is added
-STEPS = [Form(FROM_X, True, False), Form(FROM_X, True, True), Form(FROM_Y, False, True), Form(FROM_Y, True, False)]
+STEPS = [
+    Form(FROM_X, True, False),
+    Form(FROM_X, True, True),
+    Form(FROM_Y, False, True),
+    Form(FROM_Y, True, False),
+    Form(FROM_OUTPUT, True, False),
+    Form(FROM_OUTPUT, True, True),
+]
+OF_NARROW_TILES = STEPS[4]  # a thread has no registers for it with a tile of 16 images and a halo
 
 
 def for_operator(operator: str, s: ConvShape) -> ConvShape:

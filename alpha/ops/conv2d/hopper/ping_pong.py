@@ -12,7 +12,7 @@ from alpha.ops.conv2d.hopper import output_tiles
 from alpha.ops.conv2d.hopper.output_tiles import OutputTiles, Tile
 from alpha.ops.conv2d.problem import MathMode
 from alpha.ops.conv2d.shape import ConvShape, ndim
-from alpha.ops.kernel.rectifier import NOT_RECTIFIED
+from alpha.ops.kernel.rectifier import FROM_OUTPUT, FROM_SUM, NOT_RECTIFIED
 
 if TYPE_CHECKING:
     from alpha.ops.conv2d.problem import Epilogue
@@ -27,10 +27,11 @@ FEWEST_STAGES = 3  # of input-row tiles
 FEWEST_IMAGES = 8  # of a tile; with fewer a thread would need more registers than it has
 LEAST_DEPTH = 4  # blocks of the maps of a first step under way
 MOST_DEPTH = {1: 5, 2: 4}  # by the number of maps: three leave room for so few blocks that nothing is gained
+MOST_DEPTH_UNDONE = 4  # where X is found again: with more a thread would need more registers than it has
 MOST_IMAGES_OF_STEP = 16  # of a tile
 # static shared memory: StagedRows and ChannelSums::Shared of sm90/ping_pong.cuh; FirstStep::Shared
 RESULTS_BYTES = TILE.consumer_warps * STAGED_BLOCKS * BLOCK_BYTES + 4 * GROUPS * (2 * TILE.BN + 1)
-STEP_BYTES = 4 * TILE.BN * (3 + 2 * GROUPS) + TILE.consumer_warps * (32 * 16 + 4)
+STEP_BYTES = 4 * TILE.BN * (3 + 2 * GROUPS) + TILE.consumer_warps * (32 * 16 + 4) + 16
 
 
 class Stages(NamedTuple):
@@ -47,6 +48,8 @@ def stages(output: OutputTiles, K: int, taps: int, step: StepForm | None) -> Sta
     room = output_tiles.shared_bytes(1) - b * TILE.b_bytes - (RESULTS_BYTES if step is None else STEP_BYTES)
     if step is not None:
         most = MOST_DEPTH.get(len(step.maps), 0)
+        if step.sign == FROM_OUTPUT:
+            most = min(most, MOST_DEPTH_UNDONE)
         depth = min(most, max(0, room - FEWEST_STAGES * output.a_bytes) // maps_bytes(step, 1))
         if depth < LEAST_DEPTH:
             return None
@@ -65,9 +68,11 @@ def has_registers(output: OutputTiles, epilogue: Epilogue) -> bool:
 
     There is no formula. tests/gate compiles what this function, MOST_DEPTH and LEAST_DEPTH allow.
     """
-    if epilogue.step is not None:
-        return epilogue.step.sign != NOT_RECTIFIED and output.images <= MOST_IMAGES_OF_STEP
-    has_halo = output.tile_iw > output.tile_ow
+    has_halo, step = output.tile_iw > output.tile_ow, epilogue.step
+    if step is not None:
+        spills = step.sign in (NOT_RECTIFIED, FROM_SUM) or output.images > MOST_IMAGES_OF_STEP
+        wide = has_halo and output.images == MOST_IMAGES_OF_STEP
+        return not spills and not (wide and step.sign == FROM_OUTPUT and not step.other)
     both = epilogue.changes_results and epilogue.statistics
     return not both or has_halo or output.images > FEWEST_IMAGES
 

@@ -161,7 +161,8 @@ def _plan_rows(entry: str, sizes: tuple[int, int, int, int], itemsize: int, alig
     word = max(itemsize, math.gcd(aligned, C * itemsize))
     width = C * itemsize // word
     words = A * I * width
-    X, Y, F = ArrayArg("X", updated=entry == "put"), ArrayArg("Y"), ArrayArg("F")
+    puts = entry == "put"
+    X, Y, F = ArrayArg("X", updated=puts), ArrayArg("Y", only_read=puts), ArrayArg("F")
     arrays = (Y, X, F) if entry == "take" else (X, Y, F)
     launch = KernelLaunch(
         "indexing/rows.cu",
@@ -202,7 +203,7 @@ def _plan_scatter(shape: tuple[int, int, int], I: int, dtype: DType, reduction: 
         BLOCK,
         (
             ArrayArg("X", updated=True),
-            *map(ArrayArg, ("Y", "F", "order")),
+            *(ArrayArg("Y", only_read=True), ArrayArg("F"), ArrayArg("order")),
             *map(np.int64, (R, I, C, elements)),
             reduction,
         ),

@@ -21,7 +21,7 @@ from alpha import Tensor, nn
 from alpha.core.numerics import BFLOAT16, FLOAT32
 from alpha.core.primitive import REGISTRY
 from alpha.nn import functional as F
-from alpha.ops.kernel.rectifier import GradientParts, Rectified, RectifiedInput, Rectifier
+from alpha.ops.kernel.rectifier import GradientParts, KeptOutput, Rectified, RectifiedInput, Rectifier
 from alpha.ops.pooling.pool_shape import PoolShape
 
 F32, BF16, U8 = "float32", "bfloat16", "uint8"
@@ -53,6 +53,8 @@ LOWERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     "batch_norm_apply": ((0, 6), (BF16,)),
     "batch_norm_training": ((0, 5), (BF16, F32, F32)),
     "batch_norm_gradients": ((0, 1, 7), (BF16, F32, F32, BF16)),
+    "batch_norm_gradients_from_output": ((0, 1), (BF16, F32, F32, BF16)),
+    "batch_norm_gradients_begun": ((0, 2), (BF16, F32, F32)),
     "conv2d_forward": ((0, 1), (BF16,)),
     "conv2d_backward_input": ((0, 1), (BF16,)),
     "conv2d_backward_weight": ((0, 1), (F32,)),
@@ -66,9 +68,8 @@ LOWERED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
 }
 # what returns nothing, such as the update of an optimizer, and the images of a data set have no bfloat16 form
 NOTHING = {name for name, p in REGISTRY.items() if inspect.signature(p).return_annotation == "None"}
-OF_KEPT_OUTPUTS = {"batch_norm_gradients_from_output", "batch_norm_gradients_begun"}
 OF_POOLS = {"batch_norm_pool", "batch_norm_pool_gradients"}  # numbers that rounding makes equal have another maximum
-ELSEWHERE = {"cast", *OF_KEPT_OUTPUTS, *OF_POOLS, "take_pixels", "take_entries", *NOTHING}
+ELSEWHERE = {"cast", *OF_POOLS, "take_pixels", "take_entries", *NOTHING}
 
 # packs of eight; what meets float32
 _wide = PoolShape(2, 7, 6, 16, 3, 3, 2, 2, 1, 1, 4, 3)
@@ -115,6 +116,8 @@ def lower(values: Any) -> Any:
         return values._replace(Y=lower(values.Y))
     if isinstance(values, RectifiedInput):
         return values._replace(X=lower(values.X))
+    if isinstance(values, KeptOutput):
+        return values._replace(Y=lower(values.Y), residual=lower(values.residual))
     if isinstance(values, GradientParts):
         return GradientParts(*map(lower, values))
     is_float = isinstance(values, np.ndarray) and values.dtype == FLOAT32
@@ -131,6 +134,8 @@ def widen(values: Any) -> Any:
         return values._replace(Y=widen(values.Y))
     if isinstance(values, RectifiedInput):
         return values._replace(X=widen(values.X))
+    if isinstance(values, KeptOutput):
+        return values._replace(Y=widen(values.Y), residual=widen(values.residual))
     if isinstance(values, GradientParts):
         return GradientParts(*map(widen, values))
     return values.astype(np.float32) if isinstance(values, np.ndarray) and values.dtype == BFLOAT16 else values

@@ -163,7 +163,8 @@ def test_first_steps(small: ConvShape, form: steps.Form) -> None:
         judged = steps.judge(row, s, form, device)
     assert judged.taken
     assert judged.fault is None, judged.fault
-    assert launched[-1].defines["PING_PONG"] == 1
+    fits = form != cases.OF_NARROW_TILES or small is not cases.STEP_SHAPES[0]
+    assert launched[-1].defines["PING_PONG"] == fits
     case = steps.Case.of(row, s, form)
     one, two = case.run(device), case.run(reordered("sm_90a", num_sms=FEW))
     assert one is not None
