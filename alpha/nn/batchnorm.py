@@ -99,9 +99,7 @@ class _BatchNorm(Resets):
                 mean = var = None
             elif self.momentum is None or self.bias_correction:
                 return self._counted(x, statistics, residual, activation, pool)
-            elif self.num_batches_tracked is not None and not repeating():
-                self.num_batches_tracked.add_(1)
-        return F.batch_norm(
+        y = F.batch_norm(
             x,
             mean,
             var,
@@ -115,6 +113,9 @@ class _BatchNorm(Resets):
             activation=activation,
             pool=pool,
         )
+        if mean is not None and self.training and self.num_batches_tracked is not None and not repeating():
+            self.num_batches_tracked.add_(1)
+        return y
 
     def _counted(
         self,

@@ -12,6 +12,7 @@ import numpy as np
 
 from alpha.config import VERSION, user_path
 from alpha.core.numerics import is_floating, precision
+from alpha.core.rng import get_rng_state, set_rng_state
 from alpha.core.tensor import Tensor, tensor
 from alpha.errors import ExportError, ShapeError, type_name
 from alpha.io.files import write_atomically
@@ -184,13 +185,15 @@ def _example(value: Tensor, axis: int | None, batch: int, other: bool) -> Tensor
 
 @contextmanager
 def _evaluation(model: Any) -> Iterator[None]:
-    """Put all modules into evaluation mode, and back into their own."""
+    """Put all modules into evaluation mode, and back into their own, as the generator of random numbers."""
     modules = [module for module in model.modules() if module.training] if isinstance(model, Module) else []
+    drawn = get_rng_state()
     for module in modules:
         module.training = False
     try:
         yield
     finally:
+        set_rng_state(drawn)
         for module in modules:
             module.training = True
 

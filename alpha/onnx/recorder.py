@@ -26,8 +26,11 @@ from alpha.core.tensor import Tensor
 from alpha.errors import ExportError
 from alpha.module.module import Module
 from alpha.ops.array.layout import Reshape
+from alpha.ops.normalization.batch_norm_primitives import BatchStatistics
 
 Host = npt.NDArray[Any]
+EVALUATION = ". A function is exported as it runs: call eval() of its model before"
+OF_THE_BATCH = "normalises by the mean and variance of the batch; only running statistics can be exported"
 
 
 class Length(NamedTuple):
@@ -137,6 +140,9 @@ class Recorder:
         self, node: Function, inputs: Sequence[Tensor | None], options: dict[str, Any], run: Callable[[], Tensor]
     ) -> Tensor:
         given = [None if tensor is None else self.value_of(tensor) for tensor in inputs]
+        stats = options.get("stats")
+        if isinstance(stats, BatchStatistics) and stats.training and stats.running is not None:  # before they move
+            raise Step(type(node), given, options, [], self.layer).refused(OF_THE_BATCH + EVALUATION)
         with untraced():
             if node.inplace and inputs[0] is not None:
                 self._keep_constants(inputs[0])

@@ -302,15 +302,20 @@ IN_TRAINING: dict[str, Any] = {
     "relu, dropout": lambda: training(nn.ReLU(), nn.Dropout(0.5)),
     "dropout of maps": lambda: training(nn.Dropout2d(0.5)),
     "alpha dropout": lambda: training(nn.AlphaDropout(0.5)),
+    "counted": lambda: training(nn.BatchNorm2d(4, momentum=None)),
 }
 
 
 @pytest.mark.parametrize("kind", IN_TRAINING)
 def test_a_function_of_a_model_in_training_is_told_to_evaluate_it(kind: str) -> None:
     """No kernel that computes several layers at once hides them from the list of operators."""
-    model = IN_TRAINING[kind]()
+    model, x = IN_TRAINING[kind](), alpha.rand(2, 32, 32, 3)
+    before = {name: value.numpy().copy() for name, value in model.state_dict().items()}
+    drawn = alpha.get_rng_state()
     with pytest.raises(ExportError, match=r"the operator (BatchNorm|Drop\w+) of the function .*: call eval\(\) of its"):
-        alpha.onnx.export(lambda x: model(x), alpha.rand(2, 32, 32, 3))
+        alpha.onnx.export(lambda x: model(x), x)
+    assert all(np.array_equal(value.numpy(), before[name]) for name, value in model.state_dict().items())
+    assert alpha.get_rng_state() == drawn
     model.eval()
     alpha.onnx.export(lambda x: model(x), alpha.rand(2, 32, 32, 3))
 

@@ -12,8 +12,8 @@ from alpha.core.numerics import BFLOAT16
 from alpha.errors import ExportError
 from alpha.onnx.graph import Graph, Node
 from alpha.onnx.package import onnx_package
-from alpha.onnx.recorder import Step, Value
-from alpha.onnx.rules.rule_table import EVALUATION, OF_ONE, rule
+from alpha.onnx.recorder import EVALUATION, Step, Value
+from alpha.onnx.rules.rule_table import OF_ONE, rule
 from alpha.ops.activation.parametric import PReLUStep
 from alpha.ops.array import layout
 from alpha.ops.array.parts import clone

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alpha.onnx.graph import Graph, Order, channels_first
-from alpha.onnx.recorder import Host, Length, Step, Value
+from alpha.onnx.recorder import OF_THE_BATCH, Host, Length, Step, Value
 from alpha.onnx.rules.elementwise_rules import rectified
-from alpha.onnx.rules.rule_table import EVALUATION, rule
+from alpha.onnx.rules.rule_table import rule
 from alpha.ops import conv2d as plain
 from alpha.ops import convolution
 from alpha.ops.conv2d.shape import Axis, ConvShape
@@ -99,9 +99,7 @@ def _or_constant(g: Graph, value: Value | None, length: int, number: float) -> s
 def batch_norm(g: Graph, step: Step) -> None:
     stats = step.options["stats"]
     if stats.training or stats.running is None:
-        advice = "" if stats.running is None else EVALUATION
-        why = "normalises by the mean and variance of the batch; only running statistics can be exported"
-        raise step.refused(f"{why}{advice}")
+        raise step.refused(OF_THE_BATCH)
     x = step.value(0)
     C, order = x.shape[-1], channels_first(x.rank)
     mean, var = map(g.parameter, stats.running)

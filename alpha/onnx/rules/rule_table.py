@@ -15,8 +15,6 @@ Rule = Callable[[Graph, Step], None]
 RULES: dict[Any, Rule] = {}  # by the class of an operator, or by a function that is traced whole
 OF_ONE: dict[str, Callable[[float, float], tuple[Node, ...] | None]] = {}  # by the primitive of an elementwise operator
 
-EVALUATION = ". A function is exported as it runs: call eval() of its model before"
-
 
 def rule(*kinds: Any) -> Callable[[Rule], Rule]:
     """Declare the rule of operators: their classes, or functions declared by `traced_whole`.
