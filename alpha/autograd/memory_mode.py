@@ -9,11 +9,12 @@ its own. "fast" (the default) keeps both. The other modes keep less:
 - **The output in place of the input.** An activation that loses nothing, such as a leaky ReLU, can be undone: X,
   normalised, is (act^-1(Y) - residual - bias) / weight. Both other modes do so where another layer keeps Y in any
   case, and the residual, too (Rota Bulo et al. 2018, "In-Place Activated BatchNorm"). In bfloat16, where X is found
-  again to 2^-9 |Y| / |weight|, "balanced" does so without a residual, and "least" where, besides, no rectifier of the
-  same kernel makes Y. A weight nearer to 0 than `SMALLEST_WEIGHT` counts as that in the forward pass in training, so
-  there is always something to divide by: Y differs by at most `SMALLEST_WEIGHT` times X normalised. That does not
-  concern a batch normalisation with the pool behind it as one operator, which keeps X in each mode, nor one whose X
-  stays for the gradient of the function that made it, as that of a convolution with a rectifier.
+  again to 2^-9 |Y| / |weight| (0 stands for it where that is large beside 1), "balanced" does so without a residual,
+  and "least" where, besides, no rectifier of the same kernel makes Y. A weight nearer to 0 than `SMALLEST_WEIGHT`
+  counts as that in the forward pass in training, so there is always something to divide by: Y differs by at most
+  `SMALLEST_WEIGHT` times X normalised. That does not concern a batch normalisation with the pool behind it as one
+  operator, which keeps X in each mode, nor one whose X stays for the gradient of the function that made it, as that of
+  a convolution with a rectifier.
 - **A copy in place of the output.** In tf32 on Hopper a convolution may keep the fp16 copy of its input in place of the
   floats (alpha/ops/conv2d/magnitudes.py), in the other modes only where nothing else keeps the floats. A batch
   normalisation keeps that copy, too. Where a residual was added it has the sign of Y. Elsewhere "balanced" and "least"

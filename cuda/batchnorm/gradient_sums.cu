@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
   const float Y_factor = kept_factor(Y_magnitude);
   if (c < C) {
     const Normalization<V> normalized(mean, var, weight, RECTIFIED == FROM_X ? bias : nullptr, eps, c);
-    const Undone<V> undone = UNDONE ? Undone<V>(weight, bias, slope, smallest, c) : Undone<V>();
+    const Undone<V> undone = UNDONE ? Undone<V>(weight, bias, slope, smallest, c, sizeof(T) == 2) : Undone<V>();
     auto load = [&](int r) {
       const size_t at = size_t(r) * C + c;
       const bool reads_y = RECTIFIED == FROM_Y || UNDONE;

@@ -34,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 2)
   const float Y_factor = kept_factor(Y_magnitude);
   if (c < C) {
     const Normalization<V> normalized(mean, var, weight, RECTIFIED == FROM_X ? bias : nullptr, eps, c);
-    const Undone<V> undone = UNDONE ? Undone<V>(weight, bias, slope, smallest, c) : Undone<V>();
+    const Undone<V> undone = UNDONE ? Undone<V>(weight, bias, slope, smallest, c, sizeof(T) == 2) : Undone<V>();
     const InputGradient<V> gradient(normalized, var, dweight, dbias, eps, R, c, batch, UNDONE);
     const Segment segment = segment_rows(blockIdx.x, rows, R);
     const bool reads_x = !UNDONE && (batch || RECTIFIED == FROM_X || BEHIND);

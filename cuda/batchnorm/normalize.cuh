@@ -39,10 +39,16 @@ struct Undone {
   float steepness;
 
   __device__ __forceinline__ Undone() : bias{}, inverse{}, steepness(0) {}
-  __device__ __forceinline__ Undone(const float* weight, const float* bias_, float slope, float smallest, int c)
+  // `in_bfloat16`: whether y is so, which is the bias, rounded, where the weight is small: divided by that weight the
+  // rounding would be large, so it counts as noise   w / (w^2 + (2^-9 bias)^2)   in place of   1 / w.
+  __device__ __forceinline__ Undone(const float* weight, const float* bias_, float slope, float smallest, int c,
+                                    bool in_bfloat16)
       : bias(load_pack<N>(bias_ + c)), inverse(load_pack<N>(weight + c)), steepness(1 / slope) {
 #pragma unroll
-    for (int i = 0; i < N; i++) inverse.v[i] = 1 / away_from_0(inverse.v[i], smallest);
+    for (int i = 0; i < N; i++) {
+      const float w = away_from_0(inverse.v[i], smallest), noise = bias.v[i] / 512;
+      inverse.v[i] = in_bfloat16 ? w / (w * w + noise * noise) : 1 / w;
+    }
   }
 
   // Element i of a pack.

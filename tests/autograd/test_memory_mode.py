@@ -135,6 +135,33 @@ def test_bfloat16_is_undone_in_balanced_without_a_residual(cuda: str) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"], indirect=True)
+def test_small_weights_beside_biases_in_bfloat16(device: str) -> None:
+    """Rounding does not become large by the division by a small weight."""
+
+    def run(mode: str, dtype: str, on: str) -> list[np.ndarray]:
+        alpha.manual_seed(0)
+        net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.LeakyReLU(0.1), nn.Conv2d(8, 8, 1))
+        net[1].weight.data[:4] = alpha.tensor([1e-5, -1e-4, 1e-3, 1e-2])
+        net[1].bias.data[:] = 1.003
+        net = (net.double() if dtype == "float64" else net).to(on)
+        x = alpha.tensor(np.random.default_rng(0).normal(size=(4, 9, 9, 3)), dtype=dtype, device=on)
+        with alpha.memory_mode(mode):
+            y = nn.batch_norm_activation(net[1], net[0](x), net[2])
+            (net[3](y) + 1).astype(dtype if dtype != "bfloat16" else "float32").square().mean().backward()
+        return [parameter.grad.numpy().astype("float64") for parameter in net.parameters() if parameter.ndim != 1]
+
+    exact = run(FAST, "float64", "cpu")
+    errors = [
+        [
+            np.linalg.norm(found - value) / np.linalg.norm(value)
+            for found, value in zip(run(mode, "bfloat16", device), exact, strict=True)
+        ]
+        for mode in (FAST, BALANCED)
+    ]
+    assert np.all(np.array(errors[1]) < 1.5 * np.array(errors[0]) + 2e-2), errors
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"], indirect=True)
 def test_weights_of_0_behind_a_residual_in_bfloat16(device: str) -> None:
     """The last normalisation of a block, as it begins in many networks: its gradients are those of "fast"."""
     alpha.manual_seed(0)

@@ -264,8 +264,7 @@ class Convolution(RectifierFunction):
         if X is None:
             super()._save_once(inputs, Y)
             return
-        if self.can_read_half:
-            drop_half(X)
+        drop_half(X)
         self._magnitude = self.magnitudes.known(X)
         super()._save_once(inputs, Y)
         if memory.name != LEAST or self.needs_input_grad[0] or self._again or Y.nbytes < CHEAP * X.nbytes:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from alpha.autograd.memory_mode import SMALLEST_WEIGHT
+from alpha.core.numerics import BFLOAT16
 from alpha.core.primitive import Array
 from alpha.ops.conv2d.channel_statistics import ChannelStatistics, StatisticsArguments
 from alpha.ops.kernel.casts import as_dtype, as_float32
@@ -200,7 +201,10 @@ def _normalized(kept: KeptOutput, weight: Array, bias: Array | None) -> Array:
         np.subtract(found, as_float32(_rows(residual)), out=found)
     assert bias is not None
     np.subtract(found, bias, out=found)
-    return np.divide(found, _away_from_0(weight, SMALLEST_WEIGHT), out=found)
+    weight = _away_from_0(weight, SMALLEST_WEIGHT)
+    if Y.dtype == BFLOAT16:  # the rounding of a bias counts as noise, see cuda/batchnorm/normalize.cuh
+        return np.multiply(found, weight / (weight * weight + np.square(bias / 512)), out=found)
+    return np.divide(found, weight, out=found)
 
 
 def _sums_and_dX(

@@ -174,7 +174,7 @@ class FirstStep {
     if (i < BN / 2 && 2 * i < width) {
       const StepOperands::Columns& columns = operands.columns;
       if (UNDONE) {
-        const Undone<2> undone(columns.weight, columns.bias, columns.slope, columns.smallest, c);
+        const Undone<2> undone(columns.weight, columns.bias, columns.slope, columns.smallest, c, sizeof(T) == 2);
         shared.scale[i] = undone.inverse, shared.bias[i] = undone.bias;
       } else {
         const Normalization<2> normalized(columns.mean, columns.var, columns.weight, operands.bias_of_z(), columns.eps,

@@ -45,7 +45,7 @@ class FirstStep {
     if (UNDONE && i == 0) shared.steepness = 1 / columns.slope;
     if (i < BN && channel < p.GN) {
       if (UNDONE) {
-        const Undone<1> undone(columns.weight, columns.bias, columns.slope, columns.smallest, channel);
+        const Undone<1> undone(columns.weight, columns.bias, columns.slope, columns.smallest, channel, sizeof(T) == 2);
         shared.scale[i] = undone.inverse.v[0], shared.bias[i] = undone.bias.v[0];
       } else {
         const Normalization<1> normalized(columns.mean, columns.var, columns.weight, operands.bias_of_z(), columns.eps,

@@ -493,6 +493,19 @@ def test_copies_behind_groups_are_read_by_the_dense_convolution_behind_them(
         assert np.linalg.norm(grad - exact) < 3e-3 * np.linalg.norm(exact)
 
 
+@pytest.mark.parametrize("mode", ["balanced", "least"])
+def test_a_reader_of_floats_drops_the_copy(cuda: CudaDevice, mode: str) -> None:
+    """A convolution with groups keeps the floats of its input, and reads no copy."""
+    model, x, _ = made()
+    with alpha.precision("tf32"), alpha.memory_mode(mode):
+        y = nn.conv_batch_norm(model.convs[0], model.norms[0], x, nn.LeakyReLU(0.25))
+        copy = weakref.ref(y.array.magnitude.half)
+        assert copy() is not None
+        z = nn.Conv2d(16, 16, 3, padding=1, groups=16, device="cuda")(y)
+    assert copy() is None
+    z.sum().backward()
+
+
 def test_an_image_has_no_copy_of_its_gradient(cuda: CudaDevice) -> None:
     """Nobody reads it: the channels are no packs, and no gradient of the image is asked for."""
     conv, norm = nn.Conv2d(3, 16, 3, padding=1, bias=False).to("cuda"), nn.BatchNorm2d(16).to("cuda")
