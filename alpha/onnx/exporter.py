@@ -185,7 +185,7 @@ def _example(value: Tensor, axis: int | None, batch: int, other: bool) -> Tensor
 
 @contextmanager
 def _evaluation(model: Any) -> Iterator[None]:
-    """Put all modules into evaluation mode, and back into their own, as the generator of random numbers."""
+    """Put all modules into evaluation mode; afterwards restore their modes, and the state of the random numbers."""
     modules = [module for module in model.modules() if module.training] if isinstance(model, Module) else []
     drawn = get_rng_state()
     for module in modules:

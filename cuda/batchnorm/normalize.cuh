@@ -39,8 +39,8 @@ struct Undone {
   float steepness;
 
   __device__ __forceinline__ Undone() : bias{}, inverse{}, steepness(0) {}
-  // `in_bfloat16`: whether y is so, which is the bias, rounded, where the weight is small: divided by that weight the
-  // rounding would be large, so it counts as noise   w / (w^2 + (2^-9 bias)^2)   in place of   1 / w.
+  // in_bfloat16: whether y has that type. Where the weight w is small, y is little but the bias, with a rounding error
+  // of up to 2^-9 of it, and 1 / w would make that error large. It counts as noise:   w / (w^2 + (2^-9 bias)^2).
   __device__ __forceinline__ Undone(const float* weight, const float* bias_, float slope, float smallest, int c,
                                     bool in_bfloat16)
       : bias(load_pack<N>(bias_ + c)), inverse(load_pack<N>(weight + c)), steepness(1 / slope) {

@@ -202,8 +202,8 @@ def _normalized(kept: KeptOutput, weight: Array, bias: Array | None) -> Array:
     assert bias is not None
     np.subtract(found, bias, out=found)
     weight = _away_from_0(weight, SMALLEST_WEIGHT)
-    if Y.dtype == BFLOAT16:  # the rounding of a bias counts as noise, see cuda/batchnorm/normalize.cuh
-        return np.multiply(found, weight / (weight * weight + np.square(bias / 512)), out=found)
+    if Y.dtype == BFLOAT16:  # the rounding error of the bias counts as noise, see cuda/batchnorm/normalize.cuh
+        return np.multiply(found, weight / (weight * weight + np.square(bias * 2.0**-9)), out=found)
     return np.divide(found, weight, out=found)
 
 

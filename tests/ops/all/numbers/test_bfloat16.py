@@ -164,7 +164,7 @@ CASTS = [
 @pytest.mark.parametrize(("name", "arguments", "length"), ALL, ids=[f"{name}-{i}" for i, (name, *_) in enumerate(ALL)])
 def test_within_a_rounding_of_float32(device: str, name: str, arguments: tuple[Any, ...], length: int) -> None:
     if name in OF_KEPT_OUTPUTS and any(isinstance(argument, KeptOutput) for argument in arguments):
-        at = OF_KEPT_OUTPUTS[name]  # the rounding of a bias counts as noise
+        at = OF_KEPT_OUTPUTS[name]  # the rounding error of a bias counts as noise
         arguments = (*arguments[:at], np.zeros_like(arguments[at]), *arguments[at + 1 :])
     widened = tuple(map(widen, arguments))
     expected, found = (run(REGISTRY[name], on, values) for on, values in (("cpu", widened), (device, arguments)))
